@@ -1,0 +1,92 @@
+"""What a server needs to know about the database it runs: one subclass per database, one object per version."""
+
+from __future__ import annotations
+
+import pwd
+import re
+import signal
+import subprocess
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from servers.errors import StartFailed, Unavailable
+
+#: What a server is started with: `{"binlog_format": "STATEMENT"}`.
+Options = Mapping[str, str]
+
+
+class Engine(ABC):
+    """The programs of one version of a database."""
+
+    kind: ClassVar[str]
+    title: ClassVar[str]
+    #: A clean end, and one that leaves the recovery to the next start.
+    stop_signals: ClassVar[Mapping[str, signal.Signals]]
+    #: How the watchdog ends it when the data is not needed any more.
+    ending: ClassVar[signal.Signals]
+
+    version: str
+    source: str
+    user: pwd.struct_passwd | None = None
+
+    def __str__(self) -> str:
+        return f"{self.title} {self.version}"
+
+    @abstractmethod
+    def template(self) -> Path:
+        """Return an initialised data directory, to be copied."""
+
+    @abstractmethod
+    def command(self, place: Path, port: int, *, durable: bool, options: Options) -> list[str]:
+        """Return the command line of a server whose data is in `place / "data"`."""
+
+    @abstractmethod
+    def ready(self, place: Path, port: int, pid: int) -> bool:
+        """Does the server accept connections?"""
+
+    @abstractmethod
+    def follow(self, place: Path, primary_port: int) -> Options:
+        """Make the copied data in `place` a replica's; return the options that it needs."""
+
+    #: Does a replica begin with the data of the stopped primary (or with a new data directory, and reads all from its log)?
+    replica_copies_primary: ClassVar[bool] = False
+
+    @abstractmethod
+    def url(self, port: int) -> str:
+        """Return the URL of the all-powerful account, which has no password."""
+
+    @abstractmethod
+    def user_url(self, port: int) -> str:
+        """Return the URL of an ordinary account, which has a password."""
+
+
+def version_in(command: Sequence[str | Path], pattern: str, *, user: pwd.struct_passwd | None = None) -> str:
+    """Return the version that a program says it has: the proof that it runs here."""
+    whose = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []} if user else {}
+    try:
+        told = subprocess.run(command, capture_output=True, text=True, cwd="/", timeout=60, **whose)  # type: ignore[call-overload]
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Unavailable(f"{Path(command[0]).name} does not run here: {error}") from error
+    if not (found := re.search(pattern, told.stdout)):
+        problem = (told.stderr or told.stdout).strip().splitlines()[-1:] or ["it says nothing"]
+        raise Unavailable(f"{Path(command[-2]).name} does not run here: {problem[0]}")
+    return found[1]
+
+
+def initialise(command: Sequence[str], *, user: pwd.struct_passwd | None = None, statements: str = "") -> None:
+    """Run a program that makes a data directory, with `statements` as its input."""
+    whose = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []} if user else {}
+    done = subprocess.run(  # type: ignore[call-overload]
+        command,
+        input=statements.encode(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        cwd="/",
+        env={"PATH": "/usr/bin:/bin", "HOME": "/", "LC_ALL": "C"},
+        **whose,
+    )
+    if done.returncode:
+        said = done.stdout.decode(errors="replace").splitlines()[-15:]
+        raise StartFailed("a data directory could not be made", "\n".join(said))

@@ -1,0 +1,60 @@
+"""What every binding is: one kind of connection that answers one request.
+
+A binding never begins, commits or rolls back; on a connection that the user brought that is the user's.
+Connections that dibs opened itself can do more (`OwnConnection`): `store` decides when.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+from dibs.ops import Request
+from dibs.troubles import Trouble
+
+
+class Binding(Protocol):
+    """A blocking connection."""
+
+    family: str  # the SQL it speaks, as `dialects` calls it
+
+    def answer(self, request: Request) -> Any:
+        """Send one request and return its answer; see `ops`. The driver's own errors come through."""
+
+    @property
+    def commits_alone(self) -> bool:
+        """Would a statement sent now be committed by itself (autocommit, and no transaction open)?"""
+
+
+class AsyncBinding(Protocol):
+    """An async connection."""
+
+    family: str
+
+    async def answer(self, request: Request) -> Any: ...
+
+    @property
+    def commits_alone(self) -> bool: ...
+
+
+@runtime_checkable
+class OwnConnection(Protocol):
+    """A connection that dibs opened: blocking, in autocommit until `begin`."""
+
+    family: str
+
+    def answer(self, request: Request) -> Any: ...
+
+    @property
+    def commits_alone(self) -> bool: ...
+
+    def begin(self, *, writes: bool = True) -> None: ...
+
+    def commit(self) -> None: ...
+
+    def rollback(self) -> None: ...
+
+    def close(self) -> None:
+        """Close it; never raises."""
+
+    def trouble(self, error: BaseException) -> Trouble:
+        """Say what kind of trouble an error of this driver is; LOST also when the connection is now unusable."""

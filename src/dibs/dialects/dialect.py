@@ -1,0 +1,123 @@
+"""What every dialect is: the SQL of one database, as ops.
+
+Statements are class constants with `:named` values, each right above the op that runs it. A few words in them
+are spelt by each database in its own way (`{now}`, `{in_ids}`, …) and the tables are qualified with the schema;
+both happen once, when the dialect is made, so a statement's text never changes afterwards.
+
+What databases do differently (enqueue, claim, renew, settle) is in the file of each. What they do alike is in
+`people` (what a person asks for) and `upkeep` (what one worker does for all).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import ClassVar
+
+from dibs.dialects.people import People
+from dibs.dialects.upkeep import Upkeep
+from dibs.jobs import Claim, Enqueued, Lane, NewJob, Position, Renewal, Settled, Verdict
+from dibs.ops import Op, Row, Value, fetch
+
+#: What a claim reads of a job, in the order that `claims_from` wants; `{now}` is the claim's own moment.
+CLAIM_COLUMNS = (
+    "id, queue, task, payload, priority, attempts, max_attempts, crashes, releases, claims, run_at, task_key, "
+    "key_until, retention, errors, meta, checkpoint, created_at, {now}, started_at"
+)
+
+
+class Dialect(People, Upkeep):
+    """The SQL of one database. Only its ops are public; nobody asks for its name to decide something."""
+
+    family: ClassVar[str]  # which bindings speak it
+    name: ClassVar[str]  # for a person to read
+    idle_poll: ClassVar[timedelta]  # the longest an idle worker sleeps between two looks
+    chunk: ClassVar[int] = 1000  # jobs in one statement of a bulk enqueue, at most
+    #: Takes a keyed enqueue more than one writing statement? Then it is refused on a connection in autocommit.
+    keys_take_a_transaction: ClassVar[bool] = True
+    #: Where the database can tell waiting workers of new jobs: the name to listen under.
+    channel: str | None = None
+
+    # -- hot ops ---------------------------------------------------------------------------------
+
+    @abstractmethod
+    def enqueue(self, jobs: Sequence[NewJob], *, tell: bool) -> Op[list[Enqueued]]:
+        """Write jobs (at most `chunk`); return what became of each, in their order.
+
+        A job whose key is held is a duplicate: recorded, not written. `tell` wakes waiting workers at commit.
+        """
+
+    @abstractmethod
+    def lanes(self, queues: Sequence[str] | None) -> Op[list[Lane]]:
+        """Return the lanes that have ready jobs, due or not, by stepping through the ready index."""
+
+    @abstractmethod
+    def claim(
+        self, lane: Lane, *, since: Position | None, tasks: Value, worker: str, lease: float, start: int, limit: int
+    ) -> Op[list[Claim]]:
+        """Claim up to `limit` due jobs of a lane, from `since` on (None: from its beginning), in order.
+
+        The first `start` are marked started, the others held; a job whose lease once ran out is only started,
+        never held. `tasks` is a value made by `names`. A paused queue gives nothing.
+        """
+
+    @abstractmethod
+    def settle(self, verdicts: Sequence[Verdict], *, worker: str) -> Op[dict[int, Settled]]:
+        """Carry verdicts out; return what became of each, by job id.
+
+        A job that a person wants cancelled ends cancelled whatever its verdict says. Rows that somebody's
+        transaction holds are not waited for.
+        """
+
+    @abstractmethod
+    def renew(self, held: Sequence[tuple[int, int]], *, worker: str, lease: float) -> Op[Renewal]:
+        """Make the leases of claims `(id, claims)` end `lease` seconds from now. Locked rows are not lost."""
+
+    @abstractmethod
+    def finish(
+        self, job_id: int, *, claims: int, worker: str, attempts: int, result: str | None, keep: float, frees_key: bool
+    ) -> Op[bool]:
+        """Settle one claim as done in the user's own transaction; return False when it is not ours any more.
+
+        Also False when a person wants the job cancelled. Waits for the row if a renewal holds it for a moment.
+        """
+
+    # -- what dialects share ---------------------------------------------------------------------
+
+    ADOPT: ClassVar[str] = f"SELECT {CLAIM_COLUMNS} FROM dibs_jobs WHERE status = 'running' AND lease_owner = :worker"
+
+    def adopt(self, worker: str) -> Op[list[Claim]]:
+        """Return all that the database says this worker holds, after a claim whose answer was lost."""
+        rows = yield from fetch(self.ADOPT, alone=True, worker=worker)
+        return self.claims_from(rows)
+
+    def claims_from(self, rows: Iterable[Row]) -> list[Claim]:
+        """Turn rows of CLAIM_COLUMNS into claims, in the order of the lane (RETURNING has none)."""
+        claims = [
+            Claim(
+                id=row[0],
+                queue=row[1],
+                task=row[2],
+                payload=row[3],
+                priority=row[4],
+                attempts=row[5],
+                max_attempts=row[6],
+                crashes=row[7],
+                releases=row[8],
+                claims=row[9],
+                position=Position(row[10], row[0]),
+                task_key=row[11],
+                key_until=row[12],
+                retention=row[13],
+                errors=row[14],
+                meta=row[15],
+                checkpoint=row[16],
+                created_at=self.moment(row[17]),
+                claimed_at=self.moment(row[18]),
+                started=row[19] is not None,
+            )
+            for row in rows
+        ]
+        claims.sort(key=lambda claim: claim.position)
+        return claims

@@ -1,0 +1,177 @@
+"""What a person asks for: look at jobs, count them, cancel, requeue, pause. Alike on every database.
+
+On dibs' own connections only. Rows are locked first and changed after, in the order of their ids, so that two
+people who cancel the same jobs wait for each other instead of deadlocking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+import msgspec
+
+from dibs.dialects.spelling import Spelling
+from dibs.jobs import RECORD_COLUMNS, JobRecord
+from dibs.ops import Op, Row, execute, fetch
+from dibs.states import State
+
+_RECORD_FIELDS = [name.strip() for name in RECORD_COLUMNS.split(",")]
+_TIMES = {"run_at", "lease_until", "created_at", "started_at", "finished_at", "expires_at", "cancel_requested_at"}
+_JSON = {"payload", "result", "errors", "meta", "progress", "checkpoint"}
+
+
+class People(Spelling):
+    """Ops that people and their programs ask for."""
+
+    FIND: ClassVar[str] = f"SELECT {RECORD_COLUMNS} FROM dibs_jobs WHERE id = :id"
+    COUNT_DUPLICATES: ClassVar[str] = "SELECT sum(times) FROM dibs_duplicates WHERE job_id = :id"
+
+    def find(self, job_id: int) -> Op[JobRecord | None]:
+        """Return one job, or None where there is no such row."""
+        rows = yield from fetch(self.FIND, alone=True, id=job_id)
+        if not rows:
+            return None
+        ((duplicates,),) = yield from fetch(self.COUNT_DUPLICATES, alone=True, id=job_id)
+        return self.record(rows[0], duplicates=int(duplicates or 0))
+
+    # Only what `join` needs, since it is asked over and over.
+    OUTCOME: ClassVar[str] = "SELECT status, result, error FROM dibs_jobs WHERE id = :id"
+
+    def outcome(self, job_id: int) -> Op[tuple[State, str | None, str | None] | None]:
+        """Return a job's status, its result as JSON text and its error."""
+        rows = yield from fetch(self.OUTCOME, alone=True, id=job_id)
+        return (State(rows[0][0]), rows[0][1], rows[0][2]) if rows else None
+
+    # One text for each set of filters: a parameter that may be NULL would keep the planner from the index.
+    LIST: ClassVar[str] = f"SELECT {RECORD_COLUMNS} FROM dibs_jobs WHERE id < :before ORDER BY id DESC LIMIT :limit"
+    LIST_STATUS: ClassVar[str] = LIST.replace("ORDER", "AND status = :status ORDER")
+    LIST_QUEUE: ClassVar[str] = LIST.replace("ORDER", "AND queue = :queue ORDER")
+    LIST_BOTH: ClassVar[str] = LIST_STATUS.replace("ORDER", "AND queue = :queue ORDER")
+
+    def list_jobs(self, *, status: str | None, queue: str | None, before: int, limit: int) -> Op[list[JobRecord]]:
+        """Return the newest jobs with a lower id than `before`, newest first."""
+        filters = {name: value for name, value in (("status", status), ("queue", queue)) if value is not None}
+        texts = {0: self.LIST, 1: self.LIST_STATUS if status else self.LIST_QUEUE, 2: self.LIST_BOTH}
+        rows = yield from fetch(texts[len(filters)], alone=True, before=before, limit=limit, **filters)
+        return [self.record(row) for row in rows]
+
+    COUNTS: ClassVar[str] = "SELECT queue, status, count(*) FROM dibs_jobs GROUP BY queue, status"
+
+    def counts(self) -> Op[dict[str, dict[str, int]]]:
+        """Return how many jobs each queue has in each status."""
+        rows = yield from fetch(self.COUNTS, alone=True)
+        counts: dict[str, dict[str, int]] = {}
+        for queue, status, number in sorted(rows):
+            counts.setdefault(queue, {})[status] = number
+        return counts
+
+    LOCK_CANCELLABLE: ClassVar[str] = """
+        SELECT id, status FROM dibs_jobs
+        WHERE id {in_ids} AND status IN ('ready', 'running') ORDER BY id {for_update}
+    """
+    CANCEL_READY: ClassVar[str] = """
+        UPDATE dibs_jobs SET status = 'cancelled', cancel_requested_at = {now}, finished_at = {now},
+            expires_at = {after_keeping}, error = :reason
+        WHERE id {in_ids} AND status = 'ready'
+    """
+    # Not the end yet: whoever runs it is told, and whatever it then does, its verdict becomes `cancelled`.
+    ASK_RUNNING: ClassVar[str] = """
+        UPDATE dibs_jobs SET cancel_requested_at = {now}
+        WHERE id {in_ids} AND status = 'running' AND cancel_requested_at IS NULL
+    """
+    FREE_KEYS: ClassVar[str] = "DELETE FROM dibs_keys WHERE job_id {in_ids}"
+
+    def cancel(self, job_ids: Iterable[int], *, reason: str | None) -> Op[list[int]]:
+        """Cancel ready jobs and ask for the end of running ones; return the ids of both.
+
+        The other ids are of jobs that have ended or never were.
+        """
+        rows = yield from fetch(self.LOCK_CANCELLABLE, ids=self.ids(job_ids))
+        ready = [job_id for job_id, status in rows if status == State.READY]
+        running = [job_id for job_id, status in rows if status == State.RUNNING]
+        if ready:
+            yield from execute(self.CANCEL_READY, ids=self.ids(ready), reason=reason)
+            yield from execute(self.FREE_KEYS, ids=self.ids(ready))
+        if running:
+            yield from execute(self.ASK_RUNNING, ids=self.ids(running))
+        return [job_id for job_id, _ in rows]
+
+    LOCK_REQUEUABLE: ClassVar[str] = """
+        SELECT id, queue, task, task_key FROM dibs_jobs
+        WHERE id {in_ids} AND (status IN ('failed', 'cancelled') OR (:force = 1 AND status = 'done'))
+        ORDER BY id {for_update}
+    """
+    TAKE_KEY: ClassVar[str] = """
+        {insert_new} INTO dibs_keys (task, task_key, job_id) VALUES (:task, :task_key, :id) {or_nothing}
+    """
+    KEY_HOLDER: ClassVar[str] = "SELECT job_id FROM dibs_keys WHERE task = :task AND task_key = :task_key"
+    REQUEUE: ClassVar[str] = """
+        UPDATE dibs_jobs SET status = 'ready', run_at = {now}, attempts = 0, crashes = 0, releases = 0,
+            lease_until = NULL, started_at = NULL, finished_at = NULL, expires_at = NULL,
+            cancel_requested_at = NULL, result = NULL, error = NULL
+        WHERE id {in_ids} AND status IN ('done', 'failed', 'cancelled')
+    """
+
+    def requeue(self, job_ids: Iterable[int], *, force: bool) -> Op[tuple[list[int], dict[int, int]]]:
+        """Send ended jobs round again, due now, their attempts from 0. Return the ids moved and the ids refused.
+
+        Refused are jobs whose key another job holds by now; each with its holder. `force` takes done jobs too.
+        """
+        rows = yield from fetch(self.LOCK_REQUEUABLE, ids=self.ids(job_ids), force=int(force))
+        moved: list[int] = []
+        refused: dict[int, int] = {}
+        for job_id, _queue, task, task_key in rows:
+            if task_key is not None:
+                yield from execute(self.TAKE_KEY, task=task, task_key=task_key, id=job_id)
+                holders = yield from fetch(self.KEY_HOLDER, task=task, task_key=task_key)
+                if holders and holders[0][0] != job_id:
+                    refused[job_id] = holders[0][0]
+                    continue
+            moved.append(job_id)
+        if moved:
+            yield from execute(self.REQUEUE, ids=self.ids(moved))
+            yield from self.tell(sorted({row[1] for row in rows if row[0] not in refused}))
+        return moved, refused
+
+    def tell(self, queues: Sequence[str]) -> Op[None]:
+        """Wake the workers that wait for these queues, at commit, where the database can."""
+        yield from ()
+
+    PAUSE: ClassVar[str] = """
+        UPDATE dibs_queues SET paused_at = {now}, paused_by = :by WHERE queue = :queue AND paused_at IS NULL
+    """
+    KNOW_QUEUE: ClassVar[str] = "{insert_new} INTO dibs_queues (queue) VALUES (:queue) {or_nothing}"
+    RESUME: ClassVar[str] = """
+        UPDATE dibs_queues SET paused_at = NULL, paused_by = NULL WHERE queue = :queue AND paused_at IS NOT NULL
+    """
+    PAUSED: ClassVar[str] = "SELECT queue, paused_at, paused_by FROM dibs_queues WHERE paused_at IS NOT NULL"
+
+    def pause(self, queue: str, *, by: str) -> Op[bool]:
+        """Pause a queue; return False when it was paused already."""
+        yield from execute(self.KNOW_QUEUE, queue=queue)
+        changed = yield from execute(self.PAUSE, queue=queue, by=by)
+        return changed > 0
+
+    def resume(self, queue: str) -> Op[bool]:
+        """Let a queue go on; return False when it was not paused."""
+        changed = yield from execute(self.RESUME, queue=queue)
+        if changed:
+            yield from self.tell([queue])
+        return changed > 0
+
+    def paused(self) -> Op[list[Row]]:
+        """Return the paused queues: name, since when, by whom."""
+        rows = yield from fetch(self.PAUSED, alone=True)
+        return [(queue, self.moment(at), by) for queue, at, by in sorted(rows)]
+
+    def record(self, row: Row, *, duplicates: int = 0) -> JobRecord:
+        """Turn a row of RECORD_COLUMNS into a record."""
+        values = dict(zip(_RECORD_FIELDS, row, strict=True))
+        for name in _TIMES:
+            values[name] = self.moment_or_none(values[name])
+        for name in _JSON:
+            values[name] = None if values[name] is None else msgspec.json.decode(values[name])
+        values["errors"] = values["errors"] or []
+        values["status"] = State(values["status"])
+        return JobRecord(**values, duplicates=duplicates)

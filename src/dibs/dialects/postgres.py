@@ -1,0 +1,356 @@
+"""PostgreSQL (12 and later). One statement per hot op, so a claim or a settle is one round trip and no open transaction.
+
+Read before changing a statement:
+- Statuses are literals. As parameters, a generic plan can't use the partial indexes (measured: Seq Scan + Sort).
+- What is picked is picked in a MATERIALIZED CTE; otherwise the planner may run the LIMIT more than once and claim
+  too much (BUG #15715, "works as designed").
+- Rows are updated by `id = ANY(ARRAY(SELECT …))`. Joined with FROM alone, the planner hashes and scans the table.
+- FOR NO KEY UPDATE, not FOR UPDATE: a user's foreign key to a job (KEY SHARE) must not hide it from claims.
+- `now()` bounds the claim; `clock_timestamp()` there would be a filter, since it is volatile (300,000 rows read).
+- Every parameter is cast: drivers that prepare by type, and those that send text, then mean the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, ClassVar
+
+import msgspec
+
+from dibs.dialects.dialect import CLAIM_COLUMNS, Dialect
+from dibs.dialects.enqueuing import KeyedEnqueue, jobs_json
+from dibs.dialects.spelling import utc
+from dibs.jobs import Claim, Enqueued, Lane, NewJob, Position, Renewal, Settled, Verdict
+from dibs.ops import Op, Value, execute, fetch
+
+_NEW_COLUMNS = "queue, task, payload, priority, max_attempts, task_key, key_until, retention, meta"
+_NEW_TYPES = (
+    "queue text, task text, payload json, priority smallint, max_attempts integer, task_key text, key_until text, "
+    "retention float8, meta json, run_at timestamptz, delay float8"
+)
+_NEW_RUN_AT = (
+    "greatest(statement_timestamp(), coalesce(run_at, statement_timestamp() + coalesce(delay, 0) * interval '1 second'))"
+)
+
+
+class Postgres(KeyedEnqueue, Dialect):
+    family = "postgresql"
+    name = "PostgreSQL"
+    idle_poll = timedelta(seconds=2)
+    chunk = 5_000
+    keys_take_a_transaction = False
+
+    spelling: ClassVar[dict[str, str]] = {
+        "now": "statement_timestamp()",
+        "soon": "statement_timestamp() + CAST(:delay AS float8) * interval '1 second'",
+        "after_keeping": "statement_timestamp() + coalesce(retention, 604800) * interval '1 second'",
+        "in_ids": "= ANY(CAST(:ids AS bigint[]))",
+        "in_tasks": "= ANY(CAST(:tasks AS text[]))",
+        "for_update": "FOR NO KEY UPDATE",
+        "skip_locked": "SKIP LOCKED",
+        "insert_new": "INSERT",
+        "or_nothing": "ON CONFLICT DO NOTHING",
+    }
+
+    def __init__(self, schema: str) -> None:
+        super().__init__(schema)
+        self.channel = f"dibs_{schema}"
+
+    def quote(self, name: str) -> str:
+        return '"' + name.replace('"', '""') + '"'
+
+    def ids(self, ids: Iterable[int]) -> Value:
+        return list(ids)
+
+    def names(self, names: Iterable[str]) -> Value:
+        return list(names)
+
+    def moment(self, value: Any) -> datetime:
+        return utc(value)
+
+    # -- enqueue ---------------------------------------------------------------------------------
+
+    # One notification per queue and transaction: PostgreSQL drops those that are equal to an earlier one, and they
+    # are equal because they carry the transaction's now(), the earliest moment any of its jobs can be due.
+    # Never from a row trigger: NOTIFY takes a lock that serialises commits.
+    TELL_NEW: ClassVar[str] = """
+        SELECT pg_notify(CAST(:channel AS text), json_build_array(queue, now())::text)
+        FROM (SELECT DISTINCT queue FROM new WHERE run_at <= statement_timestamp()) AS due
+        WHERE CAST(:channel AS text) IS NOT NULL
+    """
+
+    ENQUEUE: ClassVar[str] = f"""
+        WITH new AS (
+            INSERT INTO dibs_jobs ({_NEW_COLUMNS}, run_at, created_at)
+            SELECT {_NEW_COLUMNS}, {_NEW_RUN_AT}, statement_timestamp()
+            FROM json_to_recordset(CAST(CAST(:jobs AS text) AS json)) AS r({_NEW_TYPES})
+            RETURNING id, queue, run_at
+        ), told AS MATERIALIZED ({TELL_NEW})
+        SELECT id, (SELECT count(*) FROM told) FROM new
+    """
+
+    def insert_jobs(self, jobs: Sequence[NewJob], *, tell: bool) -> Op[list[int]]:
+        rows = yield from fetch(self.ENQUEUE, alone=True, jobs=jobs_json(jobs), channel=self.channel if tell else None)
+        return sorted(row[0] for row in rows)
+
+    # Keys first, jobs for the keys that were free: one statement, so it also works in autocommit. Sorted, so that
+    # two bulks with the same keys wait for each other instead of deadlocking.
+    ENQUEUE_KEYED: ClassVar[str] = f"""
+        WITH asked AS MATERIALIZED (
+            SELECT nextval(CAST(CAST(:sequence AS text) AS regclass)) AS id, r.*
+            FROM json_to_recordset(CAST(CAST(:jobs AS text) AS json)) AS r({_NEW_TYPES})
+        ), held AS (
+            INSERT INTO dibs_keys (task, task_key, job_id)
+            SELECT task, task_key, id FROM asked ORDER BY task, task_key
+            ON CONFLICT DO NOTHING RETURNING job_id
+        ), new AS (
+            INSERT INTO dibs_jobs (id, {_NEW_COLUMNS}, run_at, created_at)
+            SELECT id, {_NEW_COLUMNS}, {_NEW_RUN_AT}, statement_timestamp()
+            FROM asked WHERE id IN (SELECT job_id FROM held)
+            RETURNING id, queue, task, task_key, run_at
+        ), told AS MATERIALIZED ({TELL_NEW})
+        SELECT task, task_key, id, (SELECT count(*) FROM told) FROM new
+    """
+
+    def insert_keyed(self, jobs: Sequence[NewJob], *, tell: bool) -> Op[dict[tuple[str, str], int]]:
+        rows = yield from fetch(
+            self.ENQUEUE_KEYED,
+            jobs=jobs_json(jobs),
+            channel=self.channel if tell else None,
+            sequence=f"{self.quote(self.schema)}.dibs_jobs_id_seq",
+        )
+        return {(task, key): job_id for task, key, job_id, _ in rows}
+
+    FIND_HOLDERS: ClassVar[str] = """
+        SELECT k.task, k.task_key, k.job_id, CAST(j.payload AS text)
+        FROM json_to_recordset(CAST(CAST(:keys AS text) AS json)) AS r(task text, task_key text)
+        JOIN dibs_keys k ON k.task = r.task AND k.task_key = r.task_key
+        LEFT JOIN dibs_jobs j ON j.id = k.job_id
+    """
+
+    RECORD_DUPLICATES: ClassVar[str] = """
+        INSERT INTO dibs_duplicates (job_id, times, created_at)
+        SELECT CAST(d.key AS bigint), CAST(d.value AS bigint), statement_timestamp()
+        FROM json_each_text(CAST(CAST(:duplicates AS text) AS json)) AS d
+    """
+
+    TELL: ClassVar[str] = """
+        SELECT pg_notify(CAST(:channel AS text), json_build_array(queue, now())::text)
+        FROM unnest(CAST(:queues AS text[])) AS q(queue)
+    """
+
+    def tell(self, queues: Sequence[str]) -> Op[None]:
+        if queues:
+            yield from fetch(self.TELL, channel=self.channel, queues=list(queues))
+
+    # -- claim -----------------------------------------------------------------------------------
+
+    # Steps from lane to lane through the index; DISTINCT would read every ready row.
+    LANES: ClassVar[str] = """
+        WITH RECURSIVE lane AS (
+            (SELECT queue, priority FROM dibs_jobs WHERE status = 'ready' ORDER BY queue, priority LIMIT 1)
+            UNION ALL
+            SELECT further.queue, further.priority FROM lane CROSS JOIN LATERAL (
+                SELECT queue, priority FROM dibs_jobs
+                WHERE status = 'ready' AND (queue, priority) > (lane.queue, lane.priority)
+                ORDER BY queue, priority LIMIT 1
+            ) AS further
+        )
+        SELECT queue, priority FROM lane
+    """
+    LANES_OF: ClassVar[str] = """
+        WITH RECURSIVE lane AS (
+            SELECT q.queue, first.priority FROM unnest(CAST(:queues AS text[])) AS q(queue) CROSS JOIN LATERAL (
+                SELECT priority FROM dibs_jobs WHERE status = 'ready' AND queue = q.queue ORDER BY priority LIMIT 1
+            ) AS first
+            UNION ALL
+            SELECT lane.queue, further.priority FROM lane CROSS JOIN LATERAL (
+                SELECT priority FROM dibs_jobs
+                WHERE status = 'ready' AND queue = lane.queue AND priority > lane.priority
+                ORDER BY priority LIMIT 1
+            ) AS further
+        )
+        SELECT queue, priority FROM lane
+    """
+
+    def lanes(self, queues: Sequence[str] | None) -> Op[list[Lane]]:
+        if queues is None:
+            rows = yield from fetch(self.LANES, alone=True)
+        else:
+            rows = yield from fetch(self.LANES_OF, alone=True, queues=list(queues))
+        return [Lane(*row) for row in rows]
+
+    # The range (run_at, id) >= (…) AND run_at <= now() is read from the index in its own order. Rows beyond the
+    # first :start are held, not started; what once crashed is not held (it comes up again for a free slot).
+    CLAIM: ClassVar[str] = f"""
+        WITH picked AS MATERIALIZED (
+            SELECT id, run_at, crashes FROM dibs_jobs
+            WHERE status = 'ready' AND queue = CAST(:queue AS text) AND priority = CAST(:priority AS smallint)
+              AND (run_at, id) >= (CAST(:run_at AS timestamptz), CAST(:id AS bigint)) AND run_at <= now()
+              AND task {{in_tasks}}
+              AND NOT EXISTS (SELECT FROM dibs_queues WHERE queue = CAST(:queue AS text) AND paused_at IS NOT NULL)
+            ORDER BY run_at, id
+            LIMIT CAST(:limit AS integer)
+            FOR NO KEY UPDATE SKIP LOCKED
+        ), ranked AS MATERIALIZED (
+            SELECT id, crashes, row_number() OVER (ORDER BY run_at, id) <= CAST(:start AS integer) AS starts FROM picked
+        )
+        UPDATE dibs_jobs SET
+            status = 'running', claims = claims + 1, lease_owner = CAST(:worker AS text),
+            lease = CAST(:lease AS float8),
+            lease_until = clock_timestamp() + CAST(:lease AS float8) * interval '1 second',
+            attempts = attempts + CASE WHEN id = ANY(ARRAY(SELECT id FROM ranked WHERE starts)) THEN 1 ELSE 0 END,
+            started_at = CASE WHEN id = ANY(ARRAY(SELECT id FROM ranked WHERE starts)) THEN clock_timestamp() END
+        WHERE id = ANY(ARRAY(SELECT id FROM ranked WHERE starts OR crashes = 0))
+        RETURNING {CLAIM_COLUMNS}
+    """
+
+    def claim(
+        self, lane: Lane, *, since: Position | None, tasks: Value, worker: str, lease: float, start: int, limit: int
+    ) -> Op[list[Claim]]:
+        run_at, job_id = since or ("-infinity", 0)
+        rows = yield from fetch(
+            self.CLAIM,
+            alone=True,
+            queue=lane.queue,
+            priority=lane.priority,
+            run_at=run_at,
+            id=job_id,
+            tasks=tasks,
+            worker=worker,
+            lease=lease,
+            start=start,
+            limit=limit,
+        )
+        return self.claims_from(rows)
+
+    # -- renew and settle ------------------------------------------------------------------------
+
+    RENEW: ClassVar[str] = """
+        WITH held AS MATERIALIZED (
+            SELECT id, claims FROM unnest(CAST(:ids AS bigint[]), CAST(:claims AS bigint[])) AS h(id, claims)
+        ), free AS MATERIALIZED (
+            SELECT j.id FROM dibs_jobs j
+            WHERE j.id = ANY(ARRAY(SELECT id FROM held)) AND j.status = 'running' AND j.lease_owner = :worker
+            ORDER BY j.id
+            FOR NO KEY UPDATE SKIP LOCKED
+        )
+        UPDATE dibs_jobs j SET
+            lease = CAST(:lease AS float8),
+            lease_until = clock_timestamp() + CAST(:lease AS float8) * interval '1 second'
+        FROM held h
+        WHERE j.id = ANY(ARRAY(SELECT id FROM free)) AND h.id = j.id AND j.claims = h.claims
+          AND j.status = 'running' AND j.lease_owner = :worker
+        RETURNING j.id, j.cancel_requested_at IS NOT NULL
+    """
+
+    def renew(self, held: Sequence[tuple[int, int]], *, worker: str, lease: float) -> Op[Renewal]:
+        rows = yield from fetch(
+            self.RENEW,
+            alone=True,
+            ids=[job_id for job_id, _ in held],
+            claims=[claims for _, claims in held],
+            worker=worker,
+            lease=lease,
+        )
+        renewed = {row[0] for row in rows}
+        lost: set[int] = set()
+        if missing := {job_id: claims for job_id, claims in held if job_id not in renewed}:
+            looked = yield from self.look(missing, worker=worker)
+            lost = {job_id for job_id, settled in looked.items() if settled is Settled.LOST}
+        return Renewal(lost, {job_id for job_id, cancelling in rows if cancelling})
+
+    # Verdicts travel as one JSON list; results in it are JSON themselves and keep their text (json, not jsonb).
+    # A retention of 0 deletes at once, unless the job goes round again.
+    SETTLE: ClassVar[str] = """
+        WITH verdict AS MATERIALIZED (
+            SELECT * FROM json_to_recordset(CAST(CAST(:verdicts AS text) AS json)) AS v(
+                id bigint, claims bigint, status text, attempts integer, releases integer,
+                delay float8, ran float8, keep float8, result json, error text, errors json)
+        ), free AS MATERIALIZED (
+            SELECT j.id FROM dibs_jobs j
+            WHERE j.id = ANY(ARRAY(SELECT id FROM verdict)) AND j.status = 'running' AND j.lease_owner = :worker
+            ORDER BY j.id
+            FOR NO KEY UPDATE SKIP LOCKED
+        ), gone AS (
+            DELETE FROM dibs_jobs j USING verdict v
+            WHERE j.id = ANY(ARRAY(SELECT id FROM free)) AND v.id = j.id AND j.claims = v.claims
+              AND j.status = 'running' AND j.lease_owner = :worker AND v.status <> 'ready' AND v.keep <= 0
+            RETURNING j.id, j.task, j.task_key, true AS frees
+        ), settled AS (
+            UPDATE dibs_jobs j SET
+                status = CASE WHEN j.cancel_requested_at IS NULL THEN v.status ELSE 'cancelled' END,
+                attempts = v.attempts, releases = v.releases, lease_until = NULL,
+                started_at = CASE WHEN v.ran IS NULL THEN j.started_at
+                             ELSE coalesce(j.started_at, clock_timestamp() - v.ran * interval '1 second') END,
+                run_at = CASE WHEN v.status = 'ready' THEN clock_timestamp() + v.delay * interval '1 second'
+                         ELSE j.run_at END,
+                finished_at = CASE WHEN v.status <> 'ready' OR j.cancel_requested_at IS NOT NULL
+                              THEN clock_timestamp() END,
+                expires_at = CASE WHEN v.status <> 'ready' OR j.cancel_requested_at IS NOT NULL
+                             THEN clock_timestamp() + interval '1 second' * CASE
+                                 WHEN j.cancel_requested_at IS NULL THEN v.keep
+                                 ELSE coalesce(j.retention, 604800) END END,
+                result = v.result, error = coalesce(v.error, j.error), errors = coalesce(v.errors, j.errors)
+            FROM verdict v
+            WHERE j.id = ANY(ARRAY(SELECT id FROM free)) AND v.id = j.id AND j.claims = v.claims
+              AND j.status = 'running' AND j.lease_owner = :worker AND (v.status = 'ready' OR v.keep > 0)
+            RETURNING j.id, j.task, j.task_key,
+                j.status IN ('failed', 'cancelled') OR (j.status = 'done' AND j.key_until = 'finished') AS frees
+        ), ended AS (
+            SELECT * FROM settled UNION ALL SELECT * FROM gone
+        ), let_go AS (
+            DELETE FROM dibs_keys k USING ended e
+            WHERE e.frees AND e.task_key IS NOT NULL
+              AND k.task = e.task AND k.task_key = e.task_key AND k.job_id = e.id
+        )
+        SELECT id FROM ended
+    """
+
+    def settle(self, verdicts: Sequence[Verdict], *, worker: str) -> Op[dict[int, Settled]]:
+        rows = yield from fetch(
+            self.SETTLE, alone=True, verdicts=msgspec.json.encode(verdicts).decode(), worker=worker
+        )
+        answers = dict.fromkeys((row[0] for row in rows), Settled.NOW)
+        if missing := {verdict.id: verdict.claims for verdict in verdicts if verdict.id not in answers}:
+            answers |= yield from self.look(missing, worker=worker)
+        return answers
+
+    FINISH: ClassVar[str] = """
+        WITH finished AS (
+            UPDATE dibs_jobs SET status = 'done', lease_until = NULL, finished_at = clock_timestamp(),
+                started_at = coalesce(started_at, clock_timestamp()), attempts = CAST(:attempts AS integer),
+                expires_at = clock_timestamp() + CAST(:keep AS float8) * interval '1 second',
+                result = CAST(CAST(:result AS text) AS json)
+            WHERE id = CAST(:id AS bigint) AND status = 'running' AND claims = CAST(:claims AS bigint)
+              AND lease_owner = CAST(:worker AS text) AND cancel_requested_at IS NULL
+            RETURNING id
+        ), let_go AS (
+            DELETE FROM dibs_keys WHERE job_id IN (SELECT id FROM finished) AND CAST(:frees AS boolean)
+        )
+        SELECT id FROM finished
+    """
+
+    def finish(
+        self, job_id: int, *, claims: int, worker: str, attempts: int, result: str | None, keep: float, frees_key: bool
+    ) -> Op[bool]:
+        rows = yield from fetch(
+            self.FINISH,
+            id=job_id,
+            claims=claims,
+            worker=worker,
+            attempts=attempts,
+            result=result,
+            keep=keep,
+            frees=frees_key,
+        )
+        return bool(rows)
+
+    # -- the server ------------------------------------------------------------------------------
+
+    LISTEN: ClassVar[str] = "LISTEN "
+
+    def listen(self) -> Op[None]:
+        """Hear what `tell` says, on this connection."""
+        yield from execute(self.LISTEN + self.quote(self.channel or ""), alone=True)

@@ -1,0 +1,63 @@
+"""How a database spells what the shared statements need, done once when a dialect is made."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+
+from dibs.ops import Value
+
+_TABLE = re.compile(r"\bdibs_(jobs|keys|loose_keys|duplicates|queues|chores|meta)\b")
+
+
+class Spelling(ABC):
+    """Makes every statement constant of a class ready to be sent: its words spelt, its tables qualified."""
+
+    #: `now`: the statement's moment · `in_ids`, `in_tasks`: what follows a column that is in the list `:ids`,
+    #: `:tasks` · `soon`: the moment `:delay` seconds from now · `for_update`, `skip_locked`: row locks ·
+    #: `insert_new`, `or_nothing`: around an insert that does nothing where the key is there already.
+    spelling: ClassVar[dict[str, str]]
+
+    def __init__(self, schema: str) -> None:
+        self.schema = schema
+        for name in dir(type(self)):
+            text = getattr(type(self), name)
+            if name.isupper() and isinstance(text, str):
+                setattr(self, name, self.spell(text))
+
+    def spell(self, text: str) -> str:
+        """Return a statement in this database's spelling, its tables qualified with the schema."""
+        for word, spelt in self.spelling.items():
+            text = text.replace("{" + word + "}", spelt)
+        return self.qualify(text)
+
+    def qualify(self, text: str) -> str:
+        """Return a text with the tables' names qualified: no search path is relied on."""
+        return _TABLE.sub(lambda match: f"{self.quote(self.schema)}.{match[0]}", text)
+
+    @abstractmethod
+    def quote(self, name: str) -> str:
+        """Return a name quoted as an identifier."""
+
+    @abstractmethod
+    def ids(self, ids: Iterable[int]) -> Value:
+        """Return a list of ids (never empty) as the one value that `{in_ids}` takes."""
+
+    @abstractmethod
+    def names(self, names: Iterable[str]) -> Value:
+        """Return a list of names (never empty) as the one value that `{in_tasks}` takes."""
+
+    @abstractmethod
+    def moment(self, value: Any) -> datetime:
+        """Return a time as this database gives it as an aware UTC datetime."""
+
+    def moment_or_none(self, value: Any) -> datetime | None:
+        return None if value is None else self.moment(value)
+
+
+def utc(value: datetime) -> datetime:
+    """Return a datetime as aware UTC; a naive one is taken to be UTC already."""
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)

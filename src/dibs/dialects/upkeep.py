@@ -1,0 +1,257 @@
+"""What one worker does for all: take back claims whose lease ran out, prune, fold; and what a worker asks about
+its own claims. Alike on every database.
+
+Candidates are found by a plain read and locked by their ids after, with SKIP LOCKED: a scan that locks what it
+reads would hold rows that it then does not want (measured: deadlocks with settling on databases that lock
+through secondary indexes; `WHERE status = … AND lease_until < …` as an UPDATE is the usual culprit).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+import msgspec
+
+from dibs.dialects.spelling import Spelling
+from dibs.jobs import Expired, Lane, Settled
+from dibs.ops import Op, Value, execute, fetch
+from dibs.retries import after_expiry, frees_key, keep
+from dibs.states import State
+
+
+class Upkeep(Spelling):
+    """Ops of the worker's chores."""
+
+    MOVE_CHORE: ClassVar[str] = """
+        UPDATE dibs_chores SET next_at = {soon} WHERE chore = :chore AND next_at <= {now}
+    """
+
+    def chore(self, name: str, *, every: float) -> Op[bool]:
+        """Is this chore due, and this worker the one that does it now? It is due again `every` seconds later."""
+        changed = yield from execute(self.MOVE_CHORE, alone=True, chore=name, delay=every)
+        return changed > 0
+
+    # `lease`: an owner had its whole lease of a reachable database in which to renew (see worker/upkeep).
+    FIND_EXPIRED: ClassVar[str] = """
+        SELECT id FROM dibs_jobs
+        WHERE status = 'running' AND lease_until < {now} AND lease <= :reachable ORDER BY id LIMIT :limit
+    """
+    LOCK_EXPIRED: ClassVar[str] = """
+        SELECT id, task, queue, attempts, max_attempts, crashes, claims, lease_owner, task_key, key_until, retention,
+               errors, CASE WHEN cancel_requested_at IS NULL THEN 0 ELSE 1 END
+        FROM dibs_jobs
+        WHERE id {in_ids} AND status = 'running' AND lease_until < {now} ORDER BY id {for_update} {skip_locked}
+    """
+    # Due now and not at its old run_at: every re-entry stands behind the claimers' cursors' present.
+    TAKE_BACK: ClassVar[str] = """
+        UPDATE dibs_jobs SET status = 'ready', run_at = {now}, crashes = crashes + 1, lease_until = NULL, error = :error
+        WHERE id {in_ids} AND status = 'running' AND lease_owner = :owner AND lease_until < {now}
+    """
+    END_EXPIRED: ClassVar[str] = """
+        UPDATE dibs_jobs SET status = :status, crashes = crashes + 1, lease_until = NULL, finished_at = {now},
+            expires_at = {soon}, error = :error, errors = :errors
+        WHERE id = :id AND status = 'running' AND claims = :claims AND lease_owner = :owner AND lease_until < {now}
+    """
+    FREE_KEY_OF: ClassVar[str] = "DELETE FROM dibs_keys WHERE job_id = :id"
+
+    def expire(self, *, reachable: float, limit: int) -> Op[list[Expired]]:
+        """Take back claims whose lease ran out, whose owners had `reachable` seconds in which to renew it."""
+        candidates = yield from fetch(self.FIND_EXPIRED, reachable=reachable, limit=limit)
+        if not candidates:
+            return []
+        rows = yield from fetch(self.LOCK_EXPIRED, ids=self.ids(row[0] for row in candidates))
+        expired: list[Expired] = []
+        back: dict[str, list[int]] = defaultdict(list)
+        for row in rows:
+            (job_id, task, queue, attempts, most, crashes, claims, owner, key, key_until, retention, errors, cancel) = row
+            status, reason = after_expiry(
+                attempts=attempts, max_attempts=most, crashes=crashes + 1, cancelling=bool(cancel)
+            )
+            expired.append(Expired(job_id, task, queue, owner, status))
+            if status is State.READY:
+                back[owner].append(job_id)
+                continue
+            error = f"{reason} (last held by {owner})"
+            yield from execute(
+                self.END_EXPIRED,
+                id=job_id,
+                claims=claims,
+                owner=owner,
+                status=str(status),
+                delay=keep(status, retention=retention, keyed=key is not None),
+                error=error,
+                errors=with_error(errors, attempt=attempts, error=error),
+            )
+            if key is not None and frees_key(status, key_until=key_until):
+                yield from execute(self.FREE_KEY_OF, id=job_id)
+        for owner, job_ids in back.items():
+            error = f"its lease ran out: {owner} went quiet"
+            yield from execute(self.TAKE_BACK, ids=self.ids(job_ids), owner=owner, error=error)
+        yield from self.tell(sorted({job.queue for job in expired if job.status is State.READY}))
+        return expired
+
+    def tell(self, queues: Sequence[str]) -> Op[None]:
+        """Wake the workers that wait for these queues, at commit, where the database can."""
+        yield from ()
+
+    FIND_PRUNABLE: ClassVar[str] = """
+        SELECT id FROM dibs_jobs WHERE expires_at < {now} ORDER BY expires_at LIMIT :limit
+    """
+    LOCK_PRUNABLE: ClassVar[str] = """
+        SELECT id FROM dibs_jobs
+        WHERE id {in_ids} AND expires_at < {now} AND status IN ('done', 'failed', 'cancelled')
+        ORDER BY id {for_update} {skip_locked}
+    """
+    PRUNE_KEYS: ClassVar[str] = "DELETE FROM dibs_keys WHERE job_id {in_ids}"
+    PRUNE_DUPLICATES: ClassVar[str] = "DELETE FROM dibs_duplicates WHERE job_id {in_ids}"
+    PRUNE_JOBS: ClassVar[str] = "DELETE FROM dibs_jobs WHERE id {in_ids} AND status IN ('done', 'failed', 'cancelled')"
+
+    def prune(self, *, limit: int) -> Op[int]:
+        """Delete finished rows whose retention is over, `limit` at most; return how many."""
+        candidates = yield from fetch(self.FIND_PRUNABLE, limit=limit)
+        if not candidates:
+            return 0
+        rows = yield from fetch(self.LOCK_PRUNABLE, ids=self.ids(row[0] for row in candidates))
+        if not rows:
+            return 0
+        ids = self.ids(row[0] for row in rows)
+        yield from execute(self.PRUNE_KEYS, ids=ids)
+        yield from execute(self.PRUNE_DUPLICATES, ids=ids)
+        return (yield from execute(self.PRUNE_JOBS, ids=ids))
+
+    POSTPONE: ClassVar[str] = """
+        UPDATE dibs_jobs SET expires_at = {soon} WHERE id {in_ids} AND status IN ('done', 'failed', 'cancelled')
+    """
+
+    def postpone(self, ids: Iterable[int], *, delay: float) -> Op[int]:
+        """Keep finished rows a while longer: something of the user's refers to them and they can't be deleted."""
+        return (yield from execute(self.POSTPONE, ids=self.ids(ids), delay=delay))
+
+    FIND_DUPLICATES: ClassVar[str] = "SELECT id, job_id, times FROM dibs_duplicates ORDER BY id LIMIT :limit {for_update} {skip_locked}"
+    COUNT_FOLDED: ClassVar[str] = """
+        INSERT INTO dibs_duplicates (job_id, times, created_at) VALUES (:job_id, :times, {now})
+    """
+    DROP_FOLDED: ClassVar[str] = "DELETE FROM dibs_duplicates WHERE id {in_ids}"
+    FIND_LOOSE: ClassVar[str] = """
+        SELECT id, task, task_key, job_id FROM dibs_loose_keys ORDER BY id LIMIT :limit {for_update} {skip_locked}
+    """
+    LOCK_LOOSE: ClassVar[str] = """
+        SELECT job_id FROM dibs_keys
+        WHERE task = :task AND task_key = :task_key AND job_id = :job_id {for_update} {skip_locked}
+    """
+    KEY_IS_THERE: ClassVar[str] = "SELECT 1 FROM dibs_keys WHERE task = :task AND task_key = :task_key AND job_id = :job_id"
+    FREE_LOOSE: ClassVar[str] = "DELETE FROM dibs_keys WHERE task = :task AND task_key = :task_key AND job_id = :job_id"
+    DROP_LOOSE: ClassVar[str] = "DELETE FROM dibs_loose_keys WHERE id {in_ids}"
+
+    def fold(self, *, limit: int) -> Op[int]:
+        """Sum the duplicates of each job into one row, and let go of keys that were held up; return how many rows."""
+        rows = yield from fetch(self.FIND_DUPLICATES, limit=limit)
+        times: dict[int, int] = defaultdict(int)
+        for _, job_id, number in rows:
+            times[job_id] += number
+        if len(times) < len(rows):
+            for job_id, number in times.items():
+                yield from execute(self.COUNT_FOLDED, job_id=job_id, times=number)
+            yield from execute(self.DROP_FOLDED, ids=self.ids(row[0] for row in rows))
+        loose = yield from fetch(self.FIND_LOOSE, limit=limit)
+        freed: list[int] = []
+        for loose_id, task, task_key, job_id in loose:
+            held = yield from fetch(self.LOCK_LOOSE, task=task, task_key=task_key, job_id=job_id)
+            if held:
+                yield from execute(self.FREE_LOOSE, task=task, task_key=task_key, job_id=job_id)
+            elif (yield from fetch(self.KEY_IS_THERE, task=task, task_key=task_key, job_id=job_id)):
+                continue  # still locked by somebody
+            freed.append(loose_id)
+        if freed:
+            yield from execute(self.DROP_LOOSE, ids=self.ids(freed))
+        return len(rows) - len(times) + len(freed)
+
+    # -- what a worker asks about its own claims ---------------------------------------------------
+
+    LOOK: ClassVar[str] = "SELECT id, status, claims, lease_owner FROM dibs_jobs WHERE id {in_ids}"
+
+    def look(self, claims: dict[int, int], *, worker: str) -> Op[dict[int, Settled]]:
+        """Tell apart why writes about claims (`{id: claims}`) changed nothing."""
+        rows = yield from fetch(self.LOOK, alone=True, ids=self.ids(claims))
+        found = {row[0]: row[1:] for row in rows}
+        answers: dict[int, Settled] = {}
+        for job_id, mine in claims.items():
+            status, current, owner = found.get(job_id, (None, mine, worker))
+            if (current, owner) != (mine, worker):
+                answers[job_id] = Settled.LOST
+            elif status == State.RUNNING:
+                answers[job_id] = Settled.LOCKED
+            else:  # or deleted at once, as a retention of 0 wants it
+                answers[job_id] = Settled.ALREADY
+        return answers
+
+    MARK_STARTED: ClassVar[str] = """
+        UPDATE dibs_jobs SET started_at = {now}, attempts = attempts + 1
+        WHERE id {in_ids} AND status = 'running' AND lease_owner = :worker AND started_at IS NULL
+    """
+    LOCK_STARTED: ClassVar[str] = """
+        SELECT id, claims FROM dibs_jobs
+        WHERE id {in_ids} AND status = 'running' AND lease_owner = :worker AND started_at IS NULL
+        ORDER BY id {for_update} {skip_locked}
+    """
+
+    def mark_started(self, claims: dict[int, int], *, worker: str) -> Op[None]:
+        """Count the runs of held jobs (`{id: claims}`) that have moved into a slot."""
+        rows = yield from fetch(self.LOCK_STARTED, ids=self.ids(claims), worker=worker)
+        mine = [job_id for job_id, current in rows if claims[job_id] == current]
+        if mine:
+            yield from execute(self.MARK_STARTED, ids=self.ids(mine), worker=worker)
+
+    FIND_CANCELLING: ClassVar[str] = """
+        SELECT id FROM dibs_jobs WHERE id {in_ids} AND status = 'running' AND cancel_requested_at IS NOT NULL
+    """
+
+    def cancelling(self, ids: Iterable[int]) -> Op[set[int]]:
+        """Return which of these running jobs a person wants cancelled."""
+        rows = yield from fetch(self.FIND_CANCELLING, alone=True, ids=self.ids(ids))
+        return {row[0] for row in rows}
+
+    # -- why a poll came back empty ----------------------------------------------------------------
+
+    UNKNOWN: ClassVar[str] = """
+        SELECT task FROM dibs_jobs
+        WHERE status = 'ready' AND queue = :queue AND priority = :priority AND run_at <= {now} AND NOT task {in_tasks}
+        LIMIT 1
+    """
+
+    def unknown_task(self, lane: Lane, *, tasks: Value) -> Op[str | None]:
+        """Return the name of a task that is due in this lane and not among these, if there is one."""
+        rows = yield from fetch(self.UNKNOWN, alone=True, queue=lane.queue, priority=lane.priority, tasks=tasks)
+        return rows[0][0] if rows else None
+
+    DUE: ClassVar[str] = """
+        SELECT 1 FROM dibs_jobs
+        WHERE status = 'ready' AND queue = :queue AND priority = :priority AND run_at <= {now} AND task {in_tasks}
+          AND NOT EXISTS (SELECT 1 FROM dibs_queues WHERE queue = :queue AND paused_at IS NOT NULL)
+        LIMIT 1
+    """
+
+    def due(self, lane: Lane, *, tasks: Value) -> Op[bool]:
+        """Is anything due in this lane that these tasks could do?"""
+        rows = yield from fetch(self.DUE, alone=True, queue=lane.queue, priority=lane.priority, tasks=tasks)
+        return bool(rows)
+
+    PAST: ClassVar[str] = "SELECT queue FROM dibs_jobs WHERE status = 'running' AND lease_until < {now} LIMIT 100"
+
+    def past(self, queues: Sequence[str] | None) -> Op[bool]:
+        """Is a lease past in one of these queues (None: in any)? Its job will be due again."""
+        rows = yield from fetch(self.PAST, alone=True)
+        return any(queues is None or row[0] in queues for row in rows)
+
+
+#: Attempts whose errors are kept with a job.
+KEPT_ERRORS = 5
+
+
+def with_error(errors: str | None, *, attempt: int, error: str, at: str | None = None) -> str:
+    """Return the JSON list of a job's last errors with one more."""
+    kept = msgspec.json.decode(errors) if errors else []
+    entry = {"attempt": attempt, "error": error} | ({"at": at} if at else {})
+    return msgspec.json.encode([*kept, entry][-KEPT_ERRORS:]).decode()

@@ -1,0 +1,85 @@
+"""Database URLs: what people write, taken apart once, and printed without the password."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+from dibs.errors import ConfigurationError
+
+#: What each scheme means. The part after a `+` (a driver of SQLAlchemy's) is read and ignored.
+SCHEMES = {
+    "postgresql": "postgresql",
+    "postgres": "postgresql",
+    "mysql": "mysql",
+    "mariadb": "mariadb",
+    "sqlite": "sqlite",
+}
+EXAMPLE = "sqlite:///dibs.db"
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseUrl:
+    """A database's address. `str()` of it is safe to print: it has no password."""
+
+    scheme: str
+    host: str = ""
+    port: int | None = None
+    user: str = ""
+    password: str = field(default="", repr=False)
+    database: str = ""
+    query: dict[str, str] = field(default_factory=dict, repr=False)
+    hosts: str = field(default="", repr=False)  # the part between @ and /, as written: it may name several
+
+    def __str__(self) -> str:
+        user = f"{quote(self.user)}@" if self.user else ""
+        return f"{self.scheme}://{user}{self.hosts}/{self.database}"
+
+
+def parse(text: str) -> DatabaseUrl:
+    """Take a database URL apart; raise ConfigurationError that says what is wrong with it.
+
+    >>> str(parse("postgres://me:secret@db.example:5433/shop?sslmode=require"))
+    'postgresql://me@db.example:5433/shop'
+    >>> parse("sqlite:///dibs.db").database
+    'dibs.db'
+    """
+    written, separator, rest = text.strip().partition("://")
+    scheme = SCHEMES.get(written.partition("+")[0].lower())
+    if not separator or scheme is None:
+        known = ", ".join(f"{name}://" for name in sorted(set(SCHEMES.values())))
+        shown = f"{written}://…" if separator else "it has no ://"
+        raise ConfigurationError(f"not a database URL that dibs knows ({shown}): write one of {known} such as {EXAMPLE}")
+    if scheme == "sqlite":
+        return _file(rest)
+    parts = urlsplit(f"//{rest}")
+    user_part, _, hosts = parts.netloc.rpartition("@")
+    user, _, password = user_part.partition(":")
+    try:
+        port = parts.port if "," not in hosts else None
+    except ValueError:
+        raise ConfigurationError(f"the port in the database URL is not a number: {scheme}://…@{hosts}") from None
+    return DatabaseUrl(
+        scheme=scheme,
+        host=(parts.hostname or "") if "," not in hosts else "",
+        port=port,
+        user=unquote(user),
+        password=unquote(password),
+        database=unquote(parts.path.removeprefix("/")),
+        query=dict(parse_qsl(parts.query, keep_blank_values=True)),
+        hosts=hosts,
+    )
+
+
+def _file(rest: str) -> DatabaseUrl:
+    path, _, query = rest.partition("?")
+    if not path.startswith("/"):
+        raise ConfigurationError(
+            f"a file's URL has three slashes before a relative path ({EXAMPLE}) and four before an absolute one"
+        )
+    path = unquote(path.removeprefix("/"))
+    if path in ("", ":memory:"):
+        raise ConfigurationError(
+            f"a queue needs a file that several connections can open, such as {EXAMPLE}: a database in memory has one"
+        )
+    return DatabaseUrl(scheme="sqlite", database=path, query=dict(parse_qsl(query, keep_blank_values=True)))

@@ -1,0 +1,197 @@
+"""A job in its several shapes: as it is enqueued, as it is claimed, as it is settled, and as a row to look at.
+
+Plain data; nothing here decides or does anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import msgspec
+
+from dibs.states import State
+
+
+class Lane(NamedTuple):
+    """One queue at one priority: a range of the ready index."""
+
+    queue: str
+    priority: int
+
+
+class Position(NamedTuple):
+    """A place in a lane. `run_at` is as the database gave it, so that it goes back unchanged."""
+
+    run_at: Any
+    id: int
+
+
+class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job to be written. Its fields are those of the row; times are left to the database's clock.
+
+    `run_at` and `delay` (seconds) exclude each other; without either it is due now.
+    """
+
+    queue: str
+    task: str
+    payload: msgspec.Raw
+    priority: int = 0
+    max_attempts: int = 12
+    task_key: str | None = None
+    key_until: str | None = None
+    run_at: datetime | None = None
+    delay: float | None = None
+    retention: float | None = None
+    meta: msgspec.Raw | None = None
+
+
+class Enqueued(NamedTuple):
+    """What became of a new job: its id, and whether it is new or a duplicate of the job with that id.
+
+    `differs` says that a duplicate came with other arguments than the first (False where that can't be told).
+    """
+
+    id: int
+    created: bool
+    differs: bool = False
+
+
+@dataclass(slots=True)
+class Claim:
+    """A job that this worker holds. `started` is whether the database counts this run as begun."""
+
+    id: int
+    queue: str
+    task: str
+    payload: str
+    priority: int
+    attempts: int
+    max_attempts: int
+    crashes: int
+    releases: int
+    claims: int
+    position: Position
+    task_key: str | None
+    key_until: str | None
+    retention: float | None
+    errors: str | None
+    meta: str | None
+    checkpoint: str | None
+    created_at: datetime
+    claimed_at: datetime
+    started: bool
+
+
+class Move(StrEnum):
+    """What a verdict does to its job; the same words as `states.Event`."""
+
+    FINISH = "finish"
+    RETRY = "retry"
+    FAIL = "fail"
+    CANCEL = "cancel"
+    RELEASE = "release"
+
+
+TARGETS = {
+    Move.FINISH: State.DONE,
+    Move.RETRY: State.READY,
+    Move.FAIL: State.FAILED,
+    Move.CANCEL: State.CANCELLED,
+    Move.RELEASE: State.READY,
+}
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What is done about an outcome, for the claim `(id, claims)`. Settling carries it out.
+
+    `delay`, `ran` and `keep` are seconds: until it is due again, that it ran (None: it never started),
+    that the finished row is kept (0: it is deleted at once).
+    """
+
+    id: int
+    claims: int
+    status: State
+    attempts: int
+    releases: int = 0
+    delay: float = 0.0
+    ran: float | None = None
+    keep: float = 0.0
+    result: msgspec.Raw | None = None
+    error: str | None = None
+    errors: msgspec.Raw | None = None
+
+
+class Settled(StrEnum):
+    """What became of a verdict."""
+
+    NOW = "now"  # this call carried it out
+    ALREADY = "already"  # this very claim had been settled before: an answer had got lost
+    LOCKED = "locked"  # somebody's transaction holds the row: try again
+    LOST = "lost"  # the claim is no longer ours
+
+
+class Renewal(NamedTuple):
+    """What a renewal found: claims that are lost, and jobs that a person wants cancelled."""
+
+    lost: set[int]
+    cancelling: set[int]
+
+
+class Expired(NamedTuple):
+    """A claim that upkeep took back, and what the job is now."""
+
+    id: int
+    task: str
+    queue: str
+    owner: str | None
+    status: State
+
+
+#: The columns of a job as a person sees it, in the order of `JobRecord`'s fields.
+RECORD_COLUMNS = (
+    "id, queue, task, payload, task_key, priority, status, run_at, attempts, max_attempts, crashes, releases, claims, "
+    "lease_owner, lease_until, lease, created_at, started_at, finished_at, expires_at, retention, key_until, "
+    "result, error, errors, meta, cancel_requested_at, progress, checkpoint"
+)
+
+
+class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as its row said when it was looked up. Times are aware UTC, durations seconds.
+
+    `payload`, `result`, `errors`, `meta`, `progress` and `checkpoint` are plain JSON values. `duplicates` counts
+    the enqueues with the same key that were refused for the sake of this job.
+    """
+
+    id: int
+    queue: str
+    task: str
+    payload: Any
+    task_key: str | None
+    priority: int
+    status: State
+    run_at: datetime
+    attempts: int
+    max_attempts: int
+    crashes: int
+    releases: int
+    claims: int
+    lease_owner: str | None
+    lease_until: datetime | None
+    lease: float | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    expires_at: datetime | None
+    retention: float | None
+    key_until: str | None
+    result: Any
+    error: str | None
+    errors: list[Any]
+    meta: Any
+    cancel_requested_at: datetime | None
+    progress: Any
+    checkpoint: Any
+    duplicates: int = 0

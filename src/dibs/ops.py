@@ -1,0 +1,103 @@
+"""Database work, described without doing it.
+
+An **op** is a generator that yields requests and is sent answers. Two small drivers run any op on any
+connection, blocking or async, so there is one copy of the logic; a test answers an op by hand.
+
+    def depth(queue: str) -> Op[int]:
+        rows = yield from fetch("SELECT count(*) FROM dibs_jobs WHERE queue = :queue", queue=queue)
+        return rows[0][0]
+
+This file knows no database, no connection and no transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+Value: TypeAlias = "str | int | float | bool | datetime | Sequence[int] | Sequence[str] | None"
+Row: TypeAlias = tuple[Any, ...]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One statement with its named values, `:like_this` in the text.
+
+    `alone` says that the op makes no other request that writes, so that a connection of dibs' own may
+    send it without a transaction around it and save two round trips.
+    """
+
+    sql: str
+    values: Mapping[str, Value]
+    alone: bool = False
+
+
+class Fetch(Request):
+    """Answered with the rows, as a list of plain tuples in the statement's own order."""
+
+
+class Execute(Request):
+    """Answered with the number of rows changed."""
+
+
+class Insert(Request):
+    """Answered with the id that the database gave to the first row (for databases without RETURNING)."""
+
+
+Op: TypeAlias = Generator[Request, Any, T]
+
+
+def fetch(sql: str, /, *, alone: bool = False, **values: Value) -> Op[list[Row]]:
+    rows: list[Row] = yield Fetch(sql, values, alone)
+    return rows
+
+
+def execute(sql: str, /, *, alone: bool = False, **values: Value) -> Op[int]:
+    changed: int = yield Execute(sql, values, alone)
+    return changed
+
+
+def insert(sql: str, /, *, alone: bool = False, **values: Value) -> Op[int]:
+    first_id: int = yield Insert(sql, values, alone)
+    return first_id
+
+
+class Answers(Protocol):
+    """What `run` needs: something that answers one request, blocking."""
+
+    def answer(self, request: Request) -> Any: ...
+
+
+class AsyncAnswers(Protocol):
+    """What `arun` needs: something that answers one request, awaited."""
+
+    async def answer(self, request: Request) -> Any: ...
+
+
+def run(op: Op[T], connection: Answers) -> T:
+    """Run an op to its end on a blocking connection; whatever the connection raises ends the op."""
+    answer: Any = None
+    try:
+        while True:
+            answer = connection.answer(op.send(answer))
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    finally:
+        op.close()
+
+
+async def arun(op: Op[T], connection: AsyncAnswers) -> T:
+    """Run an op to its end on an async connection."""
+    answer: Any = None
+    try:
+        while True:
+            answer = await connection.answer(op.send(answer))
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    finally:
+        op.close()
