@@ -1,4 +1,4 @@
-"""What a server needs to know about the database it runs: one subclass per database, one object per version."""
+"""What a server has to know about its database: one subclass per database, one object per version."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from servers.errors import StartFailed, Unavailable
 
@@ -42,6 +42,9 @@ class Engine(ABC):
     def command(self, place: Path, port: int, *, durable: bool, options: Options) -> list[str]:
         """Return the command line of a server whose data is in `place / "data"`."""
 
+    def before_start(self, place: Path) -> None:  # noqa: B027
+        """Clear away what a killed server would stumble over."""
+
     @abstractmethod
     def ready(self, place: Path, port: int, pid: int) -> bool:
         """Does the server accept connections?"""
@@ -50,7 +53,7 @@ class Engine(ABC):
     def follow(self, place: Path, primary_port: int) -> Options:
         """Make the copied data in `place` a replica's; return the options that it needs."""
 
-    #: Does a replica begin with the data of the stopped primary (or with a new data directory, and reads all from its log)?
+    #: A replica begins with the data of the stopped primary; else with none, and reads the whole log.
     replica_copies_primary: ClassVar[bool] = False
 
     @abstractmethod
@@ -64,29 +67,34 @@ class Engine(ABC):
 
 def version_in(command: Sequence[str | Path], pattern: str, *, user: pwd.struct_passwd | None = None) -> str:
     """Return the version that a program says it has: the proof that it runs here."""
-    whose = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []} if user else {}
+    program = Path(command[0]).name
     try:
-        told = subprocess.run(command, capture_output=True, text=True, cwd="/", timeout=60, **whose)  # type: ignore[call-overload]
+        told = subprocess.run(command, capture_output=True, text=True, cwd="/", timeout=60, **_as(user))
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise Unavailable(f"{Path(command[0]).name} does not run here: {error}") from error
+        raise Unavailable(f"{program} does not run here: {error}") from error
     if not (found := re.search(pattern, told.stdout)):
-        problem = (told.stderr or told.stdout).strip().splitlines()[-1:] or ["it says nothing"]
-        raise Unavailable(f"{Path(command[-2]).name} does not run here: {problem[0]}")
+        problem = (told.stderr or told.stdout).strip().splitlines() or ["it says nothing"]
+        raise Unavailable(f"{program} does not run here: {problem[-1]}")
     return found[1]
 
 
-def initialise(command: Sequence[str], *, user: pwd.struct_passwd | None = None, statements: str = "") -> None:
+def initialise(
+    command: Sequence[str], *, user: pwd.struct_passwd | None = None, statements: str = ""
+) -> None:
     """Run a program that makes a data directory, with `statements` as its input."""
-    whose = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []} if user else {}
-    done = subprocess.run(  # type: ignore[call-overload]
+    done = subprocess.run(
         command,
         input=statements.encode(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         cwd="/",
         env={"PATH": "/usr/bin:/bin", "HOME": "/", "LC_ALL": "C"},
-        **whose,
+        **_as(user),
     )
     if done.returncode:
         said = done.stdout.decode(errors="replace").splitlines()[-15:]
         raise StartFailed("a data directory could not be made", "\n".join(said))
+
+
+def _as(user: pwd.struct_passwd | None) -> dict[str, Any]:
+    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []} if user else {}

@@ -36,7 +36,8 @@ def cache() -> Path:
         home = Path(os.environ["HOME"]).absolute() / ".cache"
     else:
         return _ours(shared)
-    above = next(folder for folder in (home, *home.parents) if folder.exists())
+    # Not folder.exists(), which raises where we may not even look.
+    above = next(folder for folder in (home, *home.parents) if os.path.exists(folder))
     if not os.access(above, os.W_OK | os.X_OK) or (os.getuid() == 0 and not open_to_others(above)):
         return _ours(shared)
     return _ours(home / "dibs")
@@ -45,13 +46,20 @@ def cache() -> Path:
 def _ours(folder: Path) -> Path:
     """Make the folder; refuse one that somebody else could have filled with their programs."""
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o755)
+        readable_folder(folder)
     except OSError as error:
         raise Unavailable(f"no place for downloads: {error}; set DIBS_CACHE to one") from error
     found = folder.stat()
     if found.st_uid != os.getuid() or found.st_mode & stat.S_IWOTH:
         raise Unavailable(f"{folder} belongs to somebody else: remove it, or set DIBS_CACHE to another place")
     return folder.resolve()
+
+
+def readable_folder(folder: Path) -> None:
+    """Make a folder that others can read, whatever the umask is."""
+    if not folder.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o755)
 
 
 def open_to_others(folder: Path) -> bool:
@@ -63,7 +71,8 @@ def open_to_others(folder: Path) -> bool:
 
 def throwaway_base(*, durable: bool) -> Path:
     """Return where a server's directory goes. A durable one avoids /tmp, which may be memory."""
-    candidates = [Path("/var/tmp"), Path("/tmp")] if durable else [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")]
+    disk, usual = Path("/var/tmp"), Path("/tmp")
+    candidates = [disk, usual] if durable else [Path(tempfile.gettempdir()), usual, disk]
     for base in candidates:
         fits = len(os.fsencode(base)) <= LONGEST_BASE and os.access(base, os.W_OK | os.X_OK)
         if fits and (os.getuid() != 0 or open_to_others(base)):
@@ -78,7 +87,7 @@ def unprivileged() -> pwd.struct_passwd | None:
     try:
         return pwd.getpwnam("nobody")
     except KeyError:
-        raise Unavailable("PostgreSQL does not run as root, and there is no user `nobody` to run it as") from None
+        raise Unavailable("PostgreSQL does not run as root, and there is no `nobody` to run it as") from None
 
 
 def give(tree: Path, owner: pwd.struct_passwd) -> None:
@@ -96,13 +105,13 @@ def made_once(folder: Path, make: Callable[[Path], None]) -> Path:
     """
     if folder.exists():
         return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    readable_folder(folder.parent)
     with locked(folder.with_name(f"{folder.name}.lock")):
         if folder.exists():
             return folder
         unfinished = folder.with_name(f"{folder.name}.new")
         shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir(mode=0o755)
+        readable_folder(unfinished)
         try:
             make(unfinished)
             unfinished.rename(folder)

@@ -13,9 +13,9 @@ EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 def free_port() -> int:
     """Return a port that nobody listens on at this moment.
 
-    It lies below the range from which the kernel serves outgoing connections. A port from that range can be
-    taken by any client between a server's stop and its next start. Another server may still be faster than we:
-    whoever starts one tries again with another port.
+    It lies below the range from which the kernel serves outgoing connections: a port in that range can be
+    taken by any client between a server's stop and its next start. Another server may still be faster than we
+    are, so whoever starts one tries again with another port.
     """
     dice = random.SystemRandom()
     candidates = _range()

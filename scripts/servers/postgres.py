@@ -8,8 +8,7 @@ from typing import ClassVar
 
 from servers import postgres_sources
 from servers.engine import Engine, Options, initialise, version_in
-from servers.errors import Unavailable
-from servers.places import cache, give, made_once, open_to_others, unprivileged
+from servers.places import cache, give, made_once, unprivileged
 
 SUPERUSER = "dibs"
 USER, PASSWORD = "app", "dibs"
@@ -54,12 +53,11 @@ class PostgreSQL(Engine):
         self.programs, self.source, self.version = postgres_sources.programs(major, proof=self._proof)
 
     def _proof(self, programs: Path) -> str:
-        if self.user and not open_to_others(programs):
-            raise Unavailable(f"PostgreSQL runs as `{self.user.pw_name}` here, who can't read {programs}; set DIBS_CACHE")
         return version_in([programs / "postgres", "--version"], r"PostgreSQL\) (\S+)", user=self.user)
 
     def template(self) -> Path:
-        return made_once(cache() / "data" / f"postgres-{self.version}-{self.source}", self._initialise) / "data"
+        place = cache() / "data" / f"postgres-{self.version}-{self.source}"
+        return made_once(place, self._initialise) / "data"
 
     def _initialise(self, place: Path) -> None:
         if self.user:
@@ -69,8 +67,9 @@ class PostgreSQL(Engine):
         initdb = [str(self.programs / "initdb"), "-D", str(data), "-U", SUPERUSER, "-A", "trust"]
         initialise([*initdb, "-E", "UTF8", "--locale=C", "--no-sync"], user=self.user)
         # The default of the majors before 14 is md5, which does not go with the line above.
-        postgres = [str(self.programs / "postgres"), "--single", "-D", str(data), "-c", "password_encryption=scram-sha-256"]
-        initialise([*postgres, "postgres"], user=self.user, statements=ACCOUNTS)
+        single = [str(self.programs / "postgres"), "--single", "-D", str(data)]
+        single += ["-c", "password_encryption=scram-sha-256", "postgres"]
+        initialise(single, user=self.user, statements=ACCOUNTS)
         (data / "pg_hba.conf").write_text(ACCESS)
 
     def command(self, place: Path, port: int, *, durable: bool, options: Options) -> list[str]:
@@ -78,10 +77,12 @@ class PostgreSQL(Engine):
         command = [str(self.programs / "postgres"), "-D", str(place / "data"), "-p", str(port)]
         for name, value in settings.items():
             command += ["-c", f"{name}={value}"]
-        # Left by a server that was killed. It is known to be gone, but its pid may be another process's by now,
-        # which would be taken for it.
-        (place / "data" / "postmaster.pid").unlink(missing_ok=True)
         return command
+
+    def before_start(self, place: Path) -> None:
+        # Left by a server that was killed. It is known to be gone, but its pid may be another process's by
+        # now, which would be taken for it.
+        (place / "data" / "postmaster.pid").unlink(missing_ok=True)
 
     def ready(self, place: Path, port: int, pid: int) -> bool:
         """Look where pg_ctl looks."""
@@ -92,8 +93,7 @@ class PostgreSQL(Engine):
         return len(told) >= 8 and told[0] == str(pid) and told[7].strip() == "ready"
 
     def follow(self, place: Path, primary_port: int) -> Options:
-        signal_file = place / "data" / "standby.signal"
-        signal_file.touch()
+        (place / "data" / "standby.signal").touch()
         if self.user:
             give(place / "data", self.user)
         return {"primary_conninfo": f"host=127.0.0.1 port={primary_port} user={SUPERUSER}"}

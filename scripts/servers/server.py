@@ -15,12 +15,14 @@ from servers.ports import free_port
 
 COMES_UP_WITHIN = 60.0
 GOES_DOWN_WITHIN = 60.0
+# So long may the children of a killed server take to end by themselves.
+LINGERS = 0.5
 GLANCE = 0.02
 PORT_IS_TAKEN = ("address already in use", "address in use", "could not bind", "bind on tcp/ip port")
 
 
 class Server:
-    """A server on 127.0.0.1. Its data is a fresh copy, and is deleted by `close()` or when this process ends."""
+    """A server on 127.0.0.1. Its data is fresh, and is deleted by `close()` or when this process ends."""
 
     def __init__(self, engine: Engine, *, durable: bool = False, options: Options | None = None) -> None:
         self.engine = engine
@@ -90,7 +92,7 @@ class Server:
     def replica(self, *, options: Options | None = None) -> Server:
         """Return a running read-only server that is fed by this one. A context manager too; close it first.
 
-        PostgreSQL is stopped and started for it: a cleanly stopped data directory is the simplest of base backups.
+        PostgreSQL is stopped and started for it: the data of a stopped server is the simplest base backup.
         """
         replica = Server(self.engine, durable=self.durable)
         try:
@@ -100,7 +102,8 @@ class Server:
                 self.start()
             else:
                 replica._fill_from(self.engine.template())
-            replica.options = {**self.options, **(options or {}), **self.engine.follow(replica.directory, self.port)}
+            following = self.engine.follow(replica.directory, self.port)
+            replica.options = {**self.options, **(options or {}), **following}
             replica.start()
         except BaseException:
             replica.close()
@@ -115,7 +118,9 @@ class Server:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def _fill_from(self, data: os.PathLike[str]) -> None:
@@ -125,6 +130,7 @@ class Server:
 
     def _start_on(self, port: int) -> None:
         command = self.engine.command(self.directory, port, durable=self.durable, options=self.options)
+        self.engine.before_start(self.directory)
         pid = self._leash.start(command, user=self.engine.user)
         deadline = time.monotonic() + COMES_UP_WITHIN
         while not self.engine.ready(self.directory, port, pid):
@@ -132,7 +138,8 @@ class Server:
                 raise StartFailed(f"{self.engine} ended with {code} at its start", self._leash.tail())
             if time.monotonic() > deadline:
                 self._leash.end()
-                raise StartFailed(f"{self.engine} did not come up in {COMES_UP_WITHIN:.0f} s", self._leash.tail())
+                problem = f"{self.engine} did not come up in {COMES_UP_WITHIN:.0f} s"
+                raise StartFailed(problem, self._leash.tail())
             time.sleep(GLANCE)
         self.pid, self.port = pid, port
 
@@ -145,9 +152,9 @@ class Server:
         self.pid = None
 
     def _nothing_left_running(self) -> None:
-        """A killed server's children end by themselves as a rule; until they have, its data can't be opened."""
+        """See to it that a killed server's children are gone: until they are, its data can't be opened."""
         self.pid = None
-        deadline = time.monotonic() + 2
+        deadline = time.monotonic() + LINGERS
         while not self._leash.quiet() and time.monotonic() < deadline:
             time.sleep(GLANCE)
         self._leash.end()

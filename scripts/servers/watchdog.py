@@ -1,13 +1,13 @@
 """The process between a run and one server: when the run ends, however it ends, so does the server.
 
-It runs alone (`python -I -S watchdog.py BASE SIGNAL RUN`), imports nothing of this package, and has one thread. It makes
-the server's directory, starts the server as its own child, and reads one JSON request a line on stdin, answering
-each with one line on stdout. When stdin closes, or the process that started it is gone (kill -9), it ends
-every descendant, removes the directory, and leaves.
+It runs alone (`python -I -S watchdog.py BASE SIGNAL RUN`), imports nothing of this package, and has one
+thread. It makes the server's directory, starts the server as its own child, and reads one JSON request a line
+on stdin, answering each with one line on stdout. When stdin closes, or the process that started it is gone
+(kill -9), it ends every descendant, removes the directory, and leaves.
 
 - It is a subreaper: what a killed server leaves behind becomes its child, is reaped and can be ended.
-- The kernel kills the server if the watchdog is killed. The directory then stays until the next watchdog on this
-  machine starts, finds its lock free, and removes it.
+- The kernel kills the server if the watchdog is killed. The directory then stays until the next watchdog on
+  this machine starts, finds its lock free, and removes it.
 """
 
 from __future__ import annotations
@@ -62,6 +62,10 @@ def remove(directory: Path) -> None:
         if (segment := LIBC.shmget(key, 0, 0)) >= 0:
             LIBC.shmctl(segment, IPC_RMID, None)
     shutil.rmtree(directory, ignore_errors=True)
+
+
+def tell(answer: dict[str, Any]) -> None:
+    os.write(sys.stdout.fileno(), json.dumps(answer).encode() + b"\n")
 
 
 class Watchdog:
@@ -148,7 +152,7 @@ class Watchdog:
         """Answer requests until the run is gone."""
         poll = select.poll()
         poll.register(sys.stdin.fileno(), select.POLLIN)
-        # A process that the run forked may hold the pipe open after the run's death: watch the run itself too.
+        # A process that the run forked may hold the pipe open after the run's end: watch the run itself too.
         run = os.pidfd_open(self.run)
         poll.register(run, select.POLLIN)
         waiting = b""
@@ -160,7 +164,7 @@ class Watchdog:
                 return
             *lines, waiting = (waiting + received).split(b"\n")
             for line in lines:
-                print(json.dumps(self.answer(json.loads(line))), flush=True)
+                tell(self.answer(json.loads(line)))
 
 
 def main() -> None:
@@ -169,7 +173,7 @@ def main() -> None:
         signal.signal(name, lambda *_: sys.exit(1))
     watchdog = Watchdog(Path(sys.argv[1]), ending=int(sys.argv[2]), run=int(sys.argv[3]))
     try:
-        print(json.dumps({"directory": str(watchdog.directory)}), flush=True)
+        tell({"directory": str(watchdog.directory)})
         watchdog.serve()
     finally:
         watchdog.end()

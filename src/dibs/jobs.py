@@ -134,8 +134,10 @@ class Settled(StrEnum):
 
 
 class Renewal(NamedTuple):
-    """What a renewal found: claims that are lost, and jobs that a person wants cancelled."""
+    """What a renewal found: the claims it renewed (the others are locked for the moment, or lost), those that are
+    lost, and the jobs that a person wants cancelled."""
 
+    renewed: set[int]
     lost: set[int]
     cancelling: set[int]
 

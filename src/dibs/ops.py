@@ -13,7 +13,7 @@ This file knows no database, no connection and no transaction.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -63,6 +63,17 @@ def execute(sql: str, /, *, alone: bool = False, **values: Value) -> Op[int]:
 def insert(sql: str, /, *, alone: bool = False, **values: Value) -> Op[int]:
     first_id: int = yield Insert(sql, values, alone)
     return first_id
+
+
+def together(op: Op[T]) -> Op[T]:
+    """Return the op as one part of a larger one: it is not alone, whatever its first request says."""
+    answer: Any = None
+    try:
+        while True:
+            answer = yield replace(op.send(answer), alone=False)
+    except StopIteration as end:
+        result: T = end.value
+        return result
 
 
 class Answers(Protocol):

@@ -32,15 +32,19 @@ class AsyncBinding(Protocol):
 
     async def answer(self, request: Request) -> Any: ...
 
-    @property
-    def commits_alone(self) -> bool: ...
+    async def commits_alone(self) -> bool:
+        """As `Binding.commits_alone`, but awaited: a session may have to open its connection to know."""
 
 
 @runtime_checkable
 class OwnConnection(Protocol):
-    """A connection that dibs opened: blocking, in autocommit until `begin`."""
+    """A connection that dibs opened: blocking, in autocommit until `begin`. For one thread at a time."""
 
     family: str
+
+    #: How many seconds to wait for an answer before the connection is taken for dead, though nobody closed it
+    #: (a firewall that forgot it, a proxy that hangs). None waits for ever: for work that may take long.
+    patience: float | None
 
     def answer(self, request: Request) -> Any: ...
 
@@ -51,7 +55,14 @@ class OwnConnection(Protocol):
 
     def commit(self) -> None: ...
 
-    def rollback(self) -> None: ...
+    def rollback(self) -> None:
+        """Undo what was begun; without a transaction do nothing."""
+
+    def hear(self, timeout: float) -> list[str]:
+        """Wait until the database tells something, and return what it told; [] if nothing in `timeout` seconds.
+
+        Only where the dialect has a `channel`, and after its `listen`.
+        """
 
     def close(self) -> None:
         """Close it; never raises."""

@@ -17,6 +17,7 @@ from typing import ClassVar
 
 from dibs.dialects.people import People
 from dibs.dialects.upkeep import Upkeep
+from dibs.dialects.urls import DatabaseUrl
 from dibs.jobs import Claim, Enqueued, Lane, NewJob, Position, Renewal, Settled, Verdict
 from dibs.ops import Op, Row, Value, fetch
 
@@ -34,6 +35,8 @@ class Dialect(People, Upkeep):
     name: ClassVar[str]  # for a person to read
     idle_poll: ClassVar[timedelta]  # the longest an idle worker sleeps between two looks
     chunk: ClassVar[int] = 1000  # jobs in one statement of a bulk enqueue, at most
+    migrations: ClassVar[str]  # the folder of its migrations
+    migrates_itself: ClassVar[bool] = False  # an embedded database has no administrator to do it
     #: Takes a keyed enqueue more than one writing statement? Then it is refused on a connection in autocommit.
     keys_take_a_transaction: ClassVar[bool] = True
     #: Where the database can tell waiting workers of new jobs: the name to listen under.
@@ -121,3 +124,37 @@ class Dialect(People, Upkeep):
         ]
         claims.sort(key=lambda claim: claim.position)
         return claims
+
+    # -- the server and the schema -----------------------------------------------------------------
+
+    @classmethod
+    @abstractmethod
+    def default_schema(cls, url: DatabaseUrl) -> str:
+        """Return the schema that dibs' tables are in unless another one is asked for."""
+
+    def suitable(self) -> Op[None]:
+        """Raise ReadOnlyDatabase or UnsuitableDatabase where no queue can run on this server as it is set."""
+        yield from ()
+
+    HAS_TABLES: ClassVar[str] = """
+        SELECT count(*) FROM information_schema.tables WHERE table_schema = :schema AND table_name = 'dibs_meta'
+    """
+
+    def has_tables(self) -> Op[bool]:
+        rows = yield from fetch(self.HAS_TABLES, alone=True, schema=self.schema)
+        return bool(rows[0][0])
+
+    def make_room(self) -> list[str]:
+        """Return the statements that come before the first migration, such as making the schema."""
+        return []
+
+    def lock_migrations(self) -> Op[None]:
+        """Wait until no other process migrates this schema."""
+        yield from ()
+
+    def unlock_migrations(self) -> Op[None]:
+        yield from ()
+
+    def listen(self) -> Op[None]:
+        """Hear what `tell` says, on this connection; only where there is a `channel`."""
+        yield from ()

@@ -21,6 +21,8 @@ import msgspec
 from dibs.dialects.dialect import CLAIM_COLUMNS, Dialect
 from dibs.dialects.enqueuing import KeyedEnqueue, jobs_json
 from dibs.dialects.spelling import utc
+from dibs.dialects.urls import DatabaseUrl
+from dibs.errors import ReadOnlyDatabase, UnsuitableDatabase
 from dibs.jobs import Claim, Enqueued, Lane, NewJob, Position, Renewal, Settled, Verdict
 from dibs.ops import Op, Value, execute, fetch
 
@@ -38,6 +40,7 @@ class Postgres(KeyedEnqueue, Dialect):
     family = "postgresql"
     name = "PostgreSQL"
     idle_poll = timedelta(seconds=2)
+    migrations = "postgres"
     chunk = 5_000
     keys_take_a_transaction = False
 
@@ -55,7 +58,7 @@ class Postgres(KeyedEnqueue, Dialect):
 
     def __init__(self, schema: str) -> None:
         super().__init__(schema)
-        self.channel = f"dibs_{schema}"
+        self.channel = f"dibs_{schema}"[:63]  # an identifier's length
 
     def quote(self, name: str) -> str:
         return '"' + name.replace('"', '""') + '"'
@@ -259,7 +262,7 @@ class Postgres(KeyedEnqueue, Dialect):
         if missing := {job_id: claims for job_id, claims in held if job_id not in renewed}:
             looked = yield from self.look(missing, worker=worker)
             lost = {job_id for job_id, settled in looked.items() if settled is Settled.LOST}
-        return Renewal(lost, {job_id for job_id, cancelling in rows if cancelling})
+        return Renewal(renewed, lost, {job_id for job_id, cancelling in rows if cancelling})
 
     # Verdicts travel as one JSON list; results in it are JSON themselves and keep their text (json, not jsonb).
     # A retention of 0 deletes at once, unless the job goes round again.
@@ -347,10 +350,35 @@ class Postgres(KeyedEnqueue, Dialect):
         )
         return bool(rows)
 
-    # -- the server ------------------------------------------------------------------------------
+    # -- the server and the schema -----------------------------------------------------------------
 
-    LISTEN: ClassVar[str] = "LISTEN "
+    @classmethod
+    def default_schema(cls, url: DatabaseUrl) -> str:
+        return "public"
+
+    SUITABLE: ClassVar[str] = """
+        SELECT pg_is_in_recovery(), current_setting('transaction_read_only') = 'on',
+            CAST(current_setting('server_version_num') AS integer), current_setting('server_version')
+    """
+
+    def suitable(self) -> Op[None]:
+        ((in_recovery, read_only, number, version),) = yield from fetch(self.SUITABLE, alone=True)
+        if in_recovery:
+            raise ReadOnlyDatabase("this server is a replica (in recovery): point dibs at the primary")
+        if read_only:
+            raise ReadOnlyDatabase(
+                "this server is set read-only (default_transaction_read_only = on): point dibs at one that takes writes"
+            )
+        if number < 120000:
+            raise UnsuitableDatabase(f"dibs needs PostgreSQL 12 or later, this is {version}")
+
+    def make_room(self) -> list[str]:
+        return [] if self.schema == "public" else [f"CREATE SCHEMA IF NOT EXISTS {self.quote(self.schema)}"]
+
+    LOCK_MIGRATIONS: ClassVar[str] = "SELECT pg_advisory_xact_lock(hashtext('dibs migrate ' || CAST(:schema AS text)))"
+
+    def lock_migrations(self) -> Op[None]:
+        yield from fetch(self.LOCK_MIGRATIONS, schema=self.schema)
 
     def listen(self) -> Op[None]:
-        """Hear what `tell` says, on this connection."""
-        yield from execute(self.LISTEN + self.quote(self.channel or ""), alone=True)
+        yield from execute(f"LISTEN {self.quote(self.channel or '')}", alone=True)

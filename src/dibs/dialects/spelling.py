@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from dibs.ops import Value
 
-_TABLE = re.compile(r"\bdibs_(jobs|keys|loose_keys|duplicates|queues|chores|meta)\b")
+_TABLE = re.compile(r"(?<!')\bdibs_(jobs|keys|loose_keys|duplicates|queues|chores|meta)\b")
 
 
 class Spelling(ABC):

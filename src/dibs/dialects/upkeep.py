@@ -108,18 +108,20 @@ class Upkeep(Spelling):
     PRUNE_DUPLICATES: ClassVar[str] = "DELETE FROM dibs_duplicates WHERE job_id {in_ids}"
     PRUNE_JOBS: ClassVar[str] = "DELETE FROM dibs_jobs WHERE id {in_ids} AND status IN ('done', 'failed', 'cancelled')"
 
-    def prune(self, *, limit: int) -> Op[int]:
-        """Delete finished rows whose retention is over, `limit` at most; return how many."""
-        candidates = yield from fetch(self.FIND_PRUNABLE, limit=limit)
-        if not candidates:
-            return 0
-        rows = yield from fetch(self.LOCK_PRUNABLE, ids=self.ids(row[0] for row in candidates))
+    def prunable(self, *, limit: int) -> Op[list[int]]:
+        """Return the ids of finished rows whose retention is over."""
+        rows = yield from fetch(self.FIND_PRUNABLE, alone=True, limit=limit)
+        return [row[0] for row in rows]
+
+    def prune(self, ids: Iterable[int]) -> Op[int]:
+        """Delete those of these rows whose retention is over and that nobody holds; return how many."""
+        rows = yield from fetch(self.LOCK_PRUNABLE, ids=self.ids(ids))
         if not rows:
             return 0
-        ids = self.ids(row[0] for row in rows)
-        yield from execute(self.PRUNE_KEYS, ids=ids)
-        yield from execute(self.PRUNE_DUPLICATES, ids=ids)
-        return (yield from execute(self.PRUNE_JOBS, ids=ids))
+        mine = self.ids(row[0] for row in rows)
+        yield from execute(self.PRUNE_KEYS, ids=mine)
+        yield from execute(self.PRUNE_DUPLICATES, ids=mine)
+        return (yield from execute(self.PRUNE_JOBS, ids=mine))
 
     POSTPONE: ClassVar[str] = """
         UPDATE dibs_jobs SET expires_at = {soon} WHERE id {in_ids} AND status IN ('done', 'failed', 'cancelled')

@@ -1,0 +1,41 @@
+"""What the drivers that follow PEP 249 share: a statement goes into a cursor, and its answer is read off it.
+
+The cursor must be one that gives plain tuples; who opens it sees to that.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dibs.ops import Fetch, Insert, Request
+from dibs.params import Style, render
+
+#: Python's sqlite3 counts only the rows of a statement that starts with INSERT, UPDATE, DELETE or REPLACE, so of none
+#: that starts with WITH: it says -1. This is how many it was.
+CHANGES = "SELECT changes()"
+
+_BY_NAME = (Style.NAMED, Style.PYFORMAT)
+
+
+def spelt(request: Request, style: Style) -> tuple[str, Any]:
+    """Return a request's text and values as a driver of this style takes them."""
+    text, names = render(request.sql, style)
+    if style in _BY_NAME:
+        return text, request.values
+    return text, tuple([request.values[name] for name in names])
+
+
+def ask(cursor: Any, request: Request, style: Style) -> Any:
+    """Execute a request on a blocking cursor and return its answer."""
+    cursor.execute(*spelt(request, style))
+    if isinstance(request, Fetch):
+        return list(cursor.fetchall())
+    return cursor.lastrowid if isinstance(request, Insert) else cursor.rowcount
+
+
+async def aask(cursor: Any, request: Request, style: Style) -> Any:
+    """Execute a request on an async cursor and return its answer."""
+    await cursor.execute(*spelt(request, style))
+    if isinstance(request, Fetch):
+        return list(await cursor.fetchall())
+    return cursor.lastrowid if isinstance(request, Insert) else cursor.rowcount

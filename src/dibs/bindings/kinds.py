@@ -1,0 +1,58 @@
+"""Which kind of connection an object is, told by the names of its classes: no driver is imported to find out."""
+
+from __future__ import annotations
+
+import importlib
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any
+
+from dibs.bindings.binding import AsyncBinding, Binding
+from dibs.bindings.refusals import names_of, unsupported
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
+#: Class of a connection → what makes its binding, as `module of this package:name`. Subclasses count as well.
+KINDS = {
+    "psycopg.Connection": "psycopg:Psycopg",
+    "psycopg.AsyncConnection": "psycopg:AsyncPsycopg",
+    "psycopg2.extensions.connection": "psycopg2:Psycopg2",
+    "asyncpg.connection.Connection": "asyncpg:Asyncpg",
+    "asyncpg.pool.PoolConnectionProxy": "asyncpg:Asyncpg",
+    "sqlite3.Connection": "sqlite3:Sqlite3",
+    "aiosqlite.core.Connection": "aiosqlite:Aiosqlite",
+    "pymysql.connections.Connection": "pymysql:Pymysql",
+    "MySQLdb.connections.Connection": "mysqlclient:Mysqlclient",
+    "aiomysql.connection.Connection": "aiomysql:Aiomysql",
+    "asyncmy.connection.Connection": "asyncmy:Asyncmy",
+    "sqlalchemy.engine.base.Connection": "sqlalchemy:of_connection",
+    "sqlalchemy.orm.session.Session": "sqlalchemy:of_session",
+    "sqlalchemy.orm.scoping.scoped_session": "sqlalchemy:of_session",
+    "sqlalchemy.ext.asyncio.engine.AsyncConnection": "sqlalchemy:of_async_connection",
+    "sqlalchemy.ext.asyncio.session.AsyncSession": "sqlalchemy:of_async_session",
+    "sqlalchemy.ext.asyncio.scoping.async_scoped_session": "sqlalchemy:of_async_session",
+    "django.utils.connection.ConnectionProxy": "django:Django",
+    "django.db.backends.base.base.BaseDatabaseWrapper": "django:Django",
+}
+
+
+def bind(connection: object) -> Binding | AsyncBinding:
+    """Return the binding for a connection or session; raise UnsupportedConnection that says what to pass instead."""
+    wanted: Any = connection
+    while True:
+        for name in names_of(type(wanted)):
+            if name in KINDS:
+                module, _, make = KINDS[name].partition(":")
+                binding: Binding | AsyncBinding = getattr(
+                    importlib.import_module(f"dibs.bindings.{module}"), make
+                )(wanted)
+                return binding
+        # Tracers (OpenTelemetry, ddtrace) wrap connections in proxies whose own class says nothing.
+        if type(wanted).__module__.partition(".")[0] == "builtins" or not hasattr(wanted, "__wrapped__"):
+            raise unsupported(connection)
+        wanted = wanted.__wrapped__
+
+
+def is_async(binding: Binding | AsyncBinding) -> TypeIs[AsyncBinding]:
+    """Must its answers be awaited?"""
+    return iscoroutinefunction(binding.answer)

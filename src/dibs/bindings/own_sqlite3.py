@@ -1,0 +1,182 @@
+"""dibs' own connections to SQLite, over Python's sqlite3."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any
+
+from dibs.bindings.cursors import CHANGES
+from dibs.bindings.refusals import odd_parameters, unreachable
+from dibs.dialects.urls import DatabaseUrl
+from dibs.errors import ConfigurationError, DatabaseUnavailable, ReadOnlyDatabase, UnsuitableDatabase
+from dibs.ops import Execute, Fetch, Request
+from dibs.params import Style, render
+from dibs.troubles import Trouble
+
+OLDEST = (3, 35)  # RETURNING
+SYNCHRONOUS = ("normal", "full", "extra")
+
+#: How long, in milliseconds, a statement waits for another process's write, unless the URL says otherwise.
+BUSY_TIMEOUT = 5000
+
+TROUBLES = {
+    sqlite3.SQLITE_BUSY: Trouble.LOCKED,
+    sqlite3.SQLITE_BUSY_SNAPSHOT: Trouble.CONFLICT,  # read before somebody else's write, written after it
+    sqlite3.SQLITE_LOCKED: Trouble.LOCKED,
+    sqlite3.SQLITE_PROTOCOL: Trouble.LOCKED,  # a race for the WAL's index
+    sqlite3.SQLITE_READONLY: Trouble.READ_ONLY,
+    sqlite3.SQLITE_READONLY_DBMOVED: Trouble.LOST,
+    sqlite3.SQLITE_PERM: Trouble.DENIED,
+    sqlite3.SQLITE_AUTH: Trouble.DENIED,
+    sqlite3.SQLITE_NOTADB: Trouble.UNSUITABLE,
+    sqlite3.SQLITE_CORRUPT: Trouble.UNSUITABLE,
+    # The disk is full or fails, the file can't be opened: over when somebody has seen to it, like an outage.
+    sqlite3.SQLITE_FULL: Trouble.LOST,
+    sqlite3.SQLITE_IOERR: Trouble.LOST,
+    sqlite3.SQLITE_CANTOPEN: Trouble.LOST,
+}
+
+
+def connect(url: DatabaseUrl, *, name: str) -> OwnSqlite3:
+    """Open the file, making it if there is none; raise DatabaseUnavailable or ConfigurationError.
+
+    The URL's parameters: `synchronous=normal|full|extra` (full) and `busy_timeout` in milliseconds (5000).
+    """
+    del name  # a file does not care who opened it
+    synchronous, busy_timeout = _parameters(url)
+    path = Path(url.database)
+    if not path.parent.is_dir():
+        raise DatabaseUnavailable(f"cannot open {url}: there is no directory {path.parent}")
+    try:
+        raw = sqlite3.connect(
+            path,
+            timeout=busy_timeout / 1000,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+        )
+    except sqlite3.Error as error:
+        raise unreachable(url, str(error)) from error
+    try:
+        _set_up(raw, synchronous, patience=max(busy_timeout / 1000, 5.0))
+    except sqlite3.Error as error:
+        raw.close()
+        raise _unusable(url, error) from error
+    except UnsuitableDatabase as error:
+        raw.close()
+        raise UnsuitableDatabase(f"{url} {error}") from None
+    return OwnSqlite3(raw)
+
+
+def _parameters(url: DatabaseUrl) -> tuple[str, int]:
+    if sqlite3.sqlite_version_info < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        raise ConfigurationError(
+            f"this Python comes with SQLite {sqlite3.sqlite_version}; dibs needs {oldest} or later: use a newer Python"
+        )
+    if odd := odd_parameters(url, ("synchronous", "busy_timeout")):
+        raise odd
+    synchronous = url.query.get("synchronous", "full").lower()
+    if synchronous not in SYNCHRONOUS:
+        raise ConfigurationError(f"synchronous={synchronous} in {url}: write one of {', '.join(SYNCHRONOUS)}")
+    busy_timeout = url.query.get("busy_timeout", str(BUSY_TIMEOUT))
+    if not busy_timeout.isdigit():
+        raise ConfigurationError(
+            f"busy_timeout={busy_timeout} in {url}: write a whole number of milliseconds"
+        )
+    return synchronous, int(busy_timeout)
+
+
+def _set_up(raw: sqlite3.Connection, synchronous: str, *, patience: float) -> None:
+    """Set the journal and how it is written. Raise UnsuitableDatabase where there can be no WAL."""
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            mode = raw.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+            break
+        except sqlite3.OperationalError as error:
+            # The change to WAL does not wait as other statements do when another process is making it.
+            if _base(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+    if mode != "wal":
+        raise UnsuitableDatabase(
+            f"cannot be put into WAL mode, only into {mode!r}: put the file on a local disk, where several processes "
+            "can share memory over it"
+        )
+    raw.execute(f"PRAGMA synchronous = {synchronous}")
+    raw.execute("PRAGMA foreign_keys = OFF")
+
+
+def _unusable(url: DatabaseUrl, error: sqlite3.Error) -> Exception:
+    trouble = _trouble(error)
+    if trouble is Trouble.READ_ONLY:
+        return ReadOnlyDatabase(
+            f"{url} cannot be written ({error}): its file and its directory must be writable"
+        )
+    if trouble is Trouble.UNSUITABLE:
+        return UnsuitableDatabase(f"{url} cannot be used: {error}")
+    return unreachable(url, str(error))
+
+
+class OwnSqlite3:
+    """One file, one writer: `begin` takes the write lock at once, so that no op fails half-way for want of it."""
+
+    family = "sqlite"
+    patience: float | None = None  # there is no peer to wait for; locks have their busy_timeout
+
+    def __init__(self, raw: sqlite3.Connection) -> None:
+        self._raw = raw
+
+    def answer(self, request: Request) -> Any:
+        cursor = self._raw.execute(render(request.sql, Style.NAMED).text, request.values)
+        if isinstance(request, Fetch):
+            return cursor.fetchall()
+        if isinstance(request, Execute) and cursor.rowcount >= 0:
+            return cursor.rowcount
+        cursor.close()
+        return self._raw.execute(CHANGES).fetchone()[0] if isinstance(request, Execute) else cursor.lastrowid
+
+    @property
+    def commits_alone(self) -> bool:
+        return not self._raw.in_transaction
+
+    def begin(self, *, writes: bool = True) -> None:
+        self._raw.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    def commit(self) -> None:
+        self._raw.execute("COMMIT")
+
+    def rollback(self) -> None:
+        if self._raw.in_transaction:
+            self._raw.execute("ROLLBACK")
+
+    def hear(self, timeout: float) -> list[str]:
+        raise NotImplementedError("SQLite tells nobody anything")
+
+    def close(self) -> None:
+        with contextlib.suppress(Exception):
+            self._raw.close()
+
+    def trouble(self, error: BaseException) -> Trouble:
+        return _trouble(error)
+
+
+def _base(error: sqlite3.Error) -> int:
+    """Return the code of an error without what refines it."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def _trouble(error: BaseException) -> Trouble:
+    if not isinstance(error, sqlite3.Error):
+        return Trouble.OTHER
+    said = str(error)
+    if said.startswith("no such table") or "no such column" in said or "has no column named" in said:
+        return Trouble.NO_TABLE
+    if "closed database" in said:
+        return Trouble.LOST
+    code = getattr(error, "sqlite_errorcode", 0)
+    return TROUBLES.get(code) or TROUBLES.get(code & 0xFF, Trouble.OTHER)

@@ -1,0 +1,25 @@
+"""Which dialect a database URL asks for. The only place where a scheme chooses something."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from dibs.dialects.dialect import Dialect
+from dibs.dialects.urls import EXAMPLE, DatabaseUrl, parse
+
+_DIALECTS = {
+    "postgresql": "dibs.dialects.postgres:Postgres",
+    "mysql": "dibs.dialects.mysql:MySQL",
+    "mariadb": "dibs.dialects.mariadb:MariaDB",
+    "sqlite": "dibs.dialects.sqlite:SQLite",
+}
+
+
+def dialect_for(url: DatabaseUrl) -> Dialect:
+    """Return the dialect of a database URL, for the schema in which dibs' tables are."""
+    module, _, name = _DIALECTS[url.scheme].partition(":")
+    kind: type[Dialect] = getattr(import_module(module), name)
+    return kind(kind.default_schema(url))
+
+
+__all__ = ["EXAMPLE", "DatabaseUrl", "Dialect", "dialect_for", "parse"]

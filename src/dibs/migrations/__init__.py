@@ -1,0 +1,96 @@
+"""The schema: numbered files, one folder per kind of database, applied in order and recorded in `dibs_meta`.
+
+A running older worker must survive a newer schema: a migration only adds, and raises `oldest_code` only when it
+really must. `dibs migrate --sql` prints the same files for whoever may change the database.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from dibs import ops
+from dibs.bindings.binding import OwnConnection
+from dibs.errors import SchemaError
+from dibs.ops import Execute, Fetch
+
+if TYPE_CHECKING:
+    from dibs.dialects.dialect import Dialect
+
+#: The newest schema that this code knows, and the oldest that it can work on.
+SCHEMA = 1
+OLDEST_SCHEMA = 1
+
+_META = "SELECT name, value FROM dibs_meta"
+
+
+def files(dialect: Dialect) -> list[tuple[int, str, str]]:
+    """Return the migrations of a dialect in order: number, name, SQL with its tables qualified."""
+    folder = resources.files(__package__).joinpath(dialect.migrations)
+    found = []
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if entry.name.endswith(".sql"):
+            number, _, name = entry.name.removesuffix(".sql").partition("_")
+            found.append((int(number), name, dialect.qualify(entry.read_text(encoding="utf-8"))))
+    return found
+
+
+def version(dialect: Dialect, connection: OwnConnection) -> tuple[int, int]:
+    """Return the schema's number and the oldest code that may work on it; (0, 0) where there are no tables."""
+    if not ops.run(dialect.has_tables(), connection):
+        return 0, 0
+    meta = dict(connection.answer(Fetch(dialect.qualify(_META), {})))
+    return int(meta.get("schema", 0)), int(meta.get("oldest_code", 0))
+
+
+def require(dialect: Dialect, connection: OwnConnection) -> None:
+    """Raise SchemaError unless this code can work on the tables; embedded databases are migrated instead."""
+    schema, oldest_code = version(dialect, connection)
+    if schema < SCHEMA and dialect.migrates_itself:
+        migrate(dialect, connection)
+        return
+    where = f"in {dialect.name}, schema {dialect.schema!r}"
+    if schema == 0:
+        raise SchemaError(f"the tables of dibs are missing {where}: run `dibs migrate`")
+    if schema < OLDEST_SCHEMA:
+        raise SchemaError(f"the tables of dibs are at version {schema} {where}, this code needs {SCHEMA}: run `dibs migrate`")
+    if oldest_code > SCHEMA:
+        raise SchemaError(
+            f"the tables of dibs are at version {schema} {where} and need code that knows at least {oldest_code}; "
+            f"this code knows {SCHEMA}: install a newer dibs"
+        )
+
+
+def pending(dialect: Dialect, connection: OwnConnection) -> list[tuple[int, str, str]]:
+    """Return the migrations that are still to be applied."""
+    schema, _ = version(dialect, connection)
+    return [entry for entry in files(dialect) if entry[0] > schema]
+
+
+def migrate(dialect: Dialect, connection: OwnConnection) -> list[str]:
+    """Apply what is pending, one migration a transaction; return the names. Two at once wait for each other.
+
+    Where the database commits at each statement of DDL, a migration that was killed is run again from its start.
+    """
+    applied = []
+    for number, name, text in pending(dialect, connection):
+        connection.begin()
+        try:
+            ops.run(dialect.lock_migrations(), connection)
+            if version(dialect, connection)[0] < number:  # somebody else may have been faster
+                for statement in [*dialect.make_room(), *statements(text)]:
+                    connection.answer(Execute(statement, {}))
+                applied.append(f"{number:04} {name}")
+            connection.commit()
+        except BaseException:
+            connection.rollback()
+            raise
+        finally:
+            ops.run(dialect.unlock_migrations(), connection)
+    return applied
+
+
+def statements(text: str) -> list[str]:
+    """Take a file of SQL apart: a statement ends with a semicolon at the end of a line."""
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("--")]
+    return [part.strip() for part in "\n".join(lines).replace(";\n", ";\0").split("\0") if part.strip(" \n;")]

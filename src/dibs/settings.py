@@ -1,0 +1,136 @@
+"""What a person may set, its defaults, and what is refused at the call, alike on every database. Pure.
+
+The reasons for the defaults are in docs/defaults.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from dibs.errors import InvalidArgument
+from dibs.limits import check_text
+from dibs.retries import Backoff
+
+Seconds = timedelta | float | int
+
+LONGEST_QUEUE = 200
+LONGEST_TASK = 255
+LONGEST_KEY = 255
+HIGHEST_PRIORITY = 32_767
+MOST_ATTEMPTS = 100_000
+LONGEST_DELAY = 3_660 * 86_400.0  # ten years: further off is a mistake in the unit
+LONGEST_LEASE = 86_400.0
+MOST_PAYLOAD = 1_000_000
+WARN_PAYLOAD = 65_536
+MOST_RESULT = 65_536
+MOST_ERROR = 16_384
+MOST_RELEASES = 1_000
+
+
+def seconds(value: Seconds, path: str, *, low: float = 0.0, high: float = LONGEST_DELAY) -> float:
+    """Return a duration in seconds; raise InvalidArgument unless it is a number between `low` and `high`."""
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise InvalidArgument(path, f"takes seconds or a timedelta, not {type(value).__name__}")
+    if not low <= value <= high:  # also False for NaN
+        raise InvalidArgument(path, f"must be between {low:g} and {high:g} seconds, not {value!r:.40}")
+    return float(value)
+
+
+def integer(value: int, path: str, *, low: int, high: int) -> int:
+    """Return a whole number; raise InvalidArgument unless it is one between `low` and `high`."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidArgument(path, f"takes a whole number, not {type(value).__name__}")
+    if not low <= value <= high:
+        raise InvalidArgument(path, f"must be between {low} and {high}, not {value!r:.40}")
+    return value
+
+
+def name(value: str, path: str, *, longest: int) -> str:
+    """Return a queue's, task's or key's name; raise InvalidArgument if it is empty, too long or can't be stored."""
+    if not isinstance(value, str):
+        raise InvalidArgument(path, f"takes a string, not {type(value).__name__}")
+    if not value:
+        raise InvalidArgument(path, "must not be empty")
+    if len(value) > longest:
+        raise InvalidArgument(path, f"is {len(value)} characters long, the most is {longest}")
+    check_text(value, path)
+    return value
+
+
+def moment(value: datetime, path: str) -> datetime:
+    """Return a time as aware UTC; raise InvalidArgument if it is naive or absurdly far off."""
+    if not isinstance(value, datetime):
+        raise InvalidArgument(path, f"takes a datetime, not {type(value).__name__}")
+    if value.tzinfo is None or value.utcoffset() is None:
+        raise InvalidArgument(
+            path, "has no time zone, so nobody can tell which moment it is: make it aware, such as datetime.now(UTC)"
+        )
+    try:
+        value = value.astimezone(UTC)
+        # Only against absurdity: whether it is past or not is for the database's clock to say.
+        far = value - datetime.now(UTC) > timedelta(seconds=LONGEST_DELAY)
+    except OverflowError:
+        far = True
+    if far:
+        raise InvalidArgument(path, f"is more than {LONGEST_DELAY / 86_400:.0f} days ahead: {value}")
+    # The past is clamped to now by the database; some can't write the first years at all.
+    return max(value, datetime(1971, 1, 1, tzinfo=UTC))
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a job is written: a task's own options, and what `using(…)` changes of them for one enqueue.
+
+    `run_at` and `delay` (seconds) exclude each other. `timeout` and `retention` are seconds.
+    """
+
+    queue: str = "default"
+    priority: int = 0
+    max_attempts: int = 12
+    timeout: float | None = None
+    retention: float | None = None
+    key: str | None = None
+    key_until: str | None = None
+    run_at: datetime | None = None
+    delay: float | None = None
+    backoff: Backoff = Backoff()
+    connection: Any = None
+
+    def changed(self, **given: Any) -> Options:
+        """Return these options with those that were given (are not None) checked and put in."""
+        checked = {option: _CHECKS[option](value) for option, value in given.items() if value is not None}
+        options = replace(self, **checked)
+        if options.run_at is not None and options.delay is not None:
+            raise InvalidArgument("delay", "goes without run_at: say one of them")
+        return options
+
+
+def _key_until(value: str) -> str:
+    if value not in ("finished", "pruned"):
+        raise InvalidArgument("key_until", f"is 'pruned' (the default) or 'finished', not {value!r:.40}")
+    return value
+
+
+def _backoff(value: Backoff) -> Backoff:
+    if not isinstance(value, Backoff):
+        raise InvalidArgument("backoff", f"takes a dibs.Backoff, not {type(value).__name__}")
+    return value
+
+
+_CHECKS = {
+    "queue": lambda value: name(value, "queue", longest=LONGEST_QUEUE),
+    "priority": lambda value: integer(value, "priority", low=-HIGHEST_PRIORITY, high=HIGHEST_PRIORITY),
+    "max_attempts": lambda value: integer(value, "max_attempts", low=1, high=MOST_ATTEMPTS),
+    "timeout": lambda value: seconds(value, "timeout", low=0.001),
+    "retention": lambda value: seconds(value, "retention"),
+    "key": lambda value: name(value, "key", longest=LONGEST_KEY),
+    "key_until": _key_until,
+    "run_at": lambda value: moment(value, "run_at"),
+    "delay": lambda value: seconds(value, "delay"),
+    "backoff": _backoff,
+    "connection": lambda value: value,
+}

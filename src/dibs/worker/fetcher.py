@@ -1,0 +1,448 @@
+"""The fetcher: one thread that settles what has ended and claims what the slots will start next.
+
+It alone claims and settles, so the order of the two is plain: first what is done is written down, then more is
+taken. What it can't write (a database that is away, a row that somebody's transaction holds) it keeps and tries
+again; meanwhile the leases are renewed elsewhere.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from dibs.app import Dibs
+from dibs.errors import DatabaseError, DatabaseUnavailable, LostClaim, OutcomeUnknown, ReadOnlyDatabase, SchemaError
+from dibs.jobs import Claim, Lane, Settled, Verdict
+from dibs.ops import Op
+from dibs.retries import DAY
+from dibs.states import State
+from dibs.store import Store
+from dibs.worker.lanes import Lanes
+from dibs.worker.outage import Outage
+from dibs.worker.runs import Holdings, Run
+from dibs.worker.slots import LoopSlots, Slots, ThreadSlots
+from dibs.worker.verdicts import Outcome, Raised, Returned, Rules, Stopped, TimedOut, decide
+
+logger = logging.getLogger("dibs")
+
+#: Rows in one settle or claim, at most.
+BATCH = 500
+
+#: While the slots have work waiting, outcomes are gathered for this long (seconds) before they are settled.
+GATHER = 0.01
+
+#: A held job that has waited this long (seconds) for a slot is given back: another worker may have one free.
+LONGEST_HELD = 1.0
+
+#: A held job that began this long (seconds) ago is reported as started, unless it has ended by then.
+MARK_AFTER = 0.05
+
+#: How often (seconds) the lanes are looked for anew while there is work, and the pauses read while jobs are held.
+LANES_EVERY = 1.0
+PAUSES_EVERY = 0.2
+
+#: How often (seconds) a lane is looked at for tasks that nobody here knows.
+UNKNOWN_EVERY = 10.0
+
+#: The first pause (seconds) after an empty poll; it doubles up to the dialect's `idle_poll`.
+FIRST_PAUSE = 0.05
+
+
+class Fetcher:
+    """Claims and settles for all slots of one worker process."""
+
+    def __init__(
+        self,
+        app: Dibs,
+        store: Store,
+        *,
+        worker: str,
+        lease: float,
+        queues: Sequence[str] | None,
+        holdings: Holdings,
+        outage: Outage,
+        burst: bool,
+        idle_poll: float,
+    ) -> None:
+        self._app = app
+        self._dialect = app.dialect
+        self._store = store
+        self._worker = worker
+        self._lease = lease
+        self._holdings = holdings
+        self._outage = outage
+        self._burst = burst
+        self._idle_poll = idle_poll
+        self.slots: list[Slots] = []
+        self.lanes = Lanes(queues)
+        self._dice = random.Random()
+        self._bell = threading.Event()
+        self._outbox: deque[tuple[Run, Verdict]] = deque()
+        self._locked: list[tuple[float, tuple[Run, Verdict]]] = []  # when to try again, and what
+        self._stop_at: float | None = None
+        self._pause = 0.0
+        self._next_claim = 0.0
+        self._next_lanes = 0.0
+        self._next_pauses = 0.0
+        self._last_settle = 0.0
+        self._connections = 0
+        self._next_unknown: dict[Lane, float] = {}
+        self._reported: set[str] = set()
+
+    # -- called from other threads -----------------------------------------------------------------
+
+    def report(self, run: Run, outcome: Outcome) -> None:
+        """Take the outcome of a run; the first one counts."""
+        if not run.report_once():
+            logger.warning("job %d: the result of %s came too late and was dropped", run.claim.id, run.task.name)
+            return
+        if isinstance(outcome, Returned) and run.finished:
+            # Settled by the task itself, if its transaction was committed; only if not does this verdict apply.
+            error = RuntimeError("finish() was called, but its transaction was not committed: its writes are not there")
+            outcome = Raised(error)
+        rules = Rules(run.task.options.backoff, self._app.max_releases)
+        verdict = decide(run.claim, outcome, rules, ran=run.ran(), at=run.database_now(), dice=self._dice)
+        self._outbox.append((run, verdict))
+        self.ring()
+
+    def ring(self) -> None:
+        """Let the fetcher look now at what there is to do."""
+        if not self._bell.is_set():
+            self._bell.set()
+
+    def wake(self, queue: str | None = None) -> None:
+        """Claim now: somebody said that there is something due (in this queue)."""
+        if queue is not None:
+            self.lanes.lower(queue)
+            if not self.lanes.knows(queue):
+                self._next_lanes = 0.0
+        self._pause = 0.0
+        self._next_claim = 0.0
+        self.ring()
+
+    def poll_at_least_every(self, longest: float) -> None:
+        """Poll more often than usual: nothing else wakes this worker."""
+        self._idle_poll = min(self._idle_poll, longest)
+        self.ring()
+
+    def stop(self, *, grace: float) -> None:
+        """Claim no more; give back what has not begun, let run what runs for `grace` seconds, settle and end."""
+        if self._stop_at is None:
+            self._stop_at = time.monotonic() + grace
+        self.ring()
+
+    # -- the loop ----------------------------------------------------------------------------------
+
+    def loop(self) -> None:
+        """Work until stopped (or, in a burst, until there is nothing left to do)."""
+        while True:
+            self._bell.clear()
+            try:
+                if self._step():
+                    return
+                wait = self._wait()
+            except (DatabaseError, LostClaim) as error:
+                if self._gave_up():
+                    return
+                wait = self._outage.failed(error)
+                self._next_lanes = 0.0
+            except Exception:
+                logger.exception("the fetcher met an error of its own; it goes on")
+                wait = 1.0
+            if wait > 0:
+                self._bell.wait(wait)
+
+    def _step(self) -> bool:
+        """Settle, then claim; return whether this was the last step."""
+        self._check_timeouts()
+        self._settle()
+        self._mark()
+        if self._stop_at is not None:
+            self._hand_back()
+            return not self._holdings or self._gave_up()
+        self._give_back_held()
+        found = self._claim()
+        self._outage.over()
+        return self._burst and not found and self._nothing_left()
+
+    def _wait(self) -> float:
+        """Return for how many seconds to sleep unless something happens."""
+        now = time.monotonic()
+        if self._stop_at is not None:
+            return 0.05
+        moments = [self._next_claim] if any(sum(slots.room()) for slots in self.slots) else [now + 1.0]
+        if self._outbox:
+            moments.append(self._last_settle + GATHER)
+        moments += [at for at, _ in self._locked]
+        if any(not run.claim.started for slots in self.slots for run in slots.busy):
+            moments.append(now + MARK_AFTER)
+        if any(slots.waiting for slots in self.slots):
+            moments.append(now + PAUSES_EVERY)
+        if any(run.task.options.timeout for slots in self.slots for run in slots.busy):
+            moments.append(now + 0.25)
+        return min(moments) - now
+
+    def _gave_up(self) -> bool:
+        """Is the time of grace over by so much that what is left must be left to the leases?"""
+        return self._stop_at is not None and time.monotonic() > self._stop_at + 2.0
+
+    # -- settle --------------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        now = time.monotonic()
+        due = [entry for at, entry in self._locked if at <= now]
+        self._locked = [(at, entry) for at, entry in self._locked if at > now]
+        while due or self._outbox:
+            more_to_come = any(slots.waiting for slots in self.slots) and len(self._outbox) < BATCH // 4
+            if not due and more_to_come and now - self._last_settle < GATHER and self._stop_at is None:
+                return
+            while self._outbox and len(due) < BATCH:
+                due.append(self._outbox.popleft())
+            try:
+                self._settle_batch(due)
+            except DatabaseError:
+                self._outbox.extendleft(reversed([entry for entry in due if entry[0].claim.id in self._holdings]))
+                raise
+            due = []
+            now = self._last_settle = time.monotonic()
+
+    def _settle_batch(self, batch: Sequence[tuple[Run, Verdict]]) -> None:
+        verdicts = [verdict for _, verdict in batch]
+        try:
+            answers = self._store.run(lambda: self._dialect.settle(verdicts, worker=self._worker))
+        except (DatabaseUnavailable, ReadOnlyDatabase, SchemaError):
+            raise
+        except DatabaseError as error:
+            # Something about one of them: the others must not wait for it.
+            if len(batch) > 1:
+                for entry in batch:
+                    self._settle_batch([entry])
+                return
+            self._settle_bare(*batch[0], error)
+            return
+        for run, verdict in batch:
+            settled = answers[verdict.id]
+            if settled is Settled.LOCKED:
+                self._locked.append((time.monotonic() + self._dice.uniform(0.1, 0.3), (run, verdict)))
+                continue
+            self._holdings.drop(run)
+            self._tell(run, verdict, settled)
+
+    def _settle_bare(self, run: Run, verdict: Verdict, error: DatabaseError) -> None:
+        """Settle a job whose verdict the database refuses, without what may be the reason: texts, or the deletion."""
+        logger.error("job %d: its end could not be stored in full: %s", verdict.id, error)
+        bare = Verdict(
+            id=verdict.id,
+            claims=verdict.claims,
+            status=verdict.status,
+            attempts=verdict.attempts,
+            releases=verdict.releases,
+            delay=verdict.delay,
+            ran=verdict.ran,
+            keep=verdict.keep or DAY,
+            error="its error could not be stored" if verdict.error else None,
+        )
+        answers = self._store.run(lambda: self._dialect.settle([bare], worker=self._worker))
+        if answers[bare.id] is Settled.LOCKED:
+            self._locked.append((time.monotonic() + 0.2, (run, bare)))
+            return
+        self._holdings.drop(run)
+        self._tell(run, bare, answers[bare.id])
+
+    def _tell(self, run: Run, verdict: Verdict, settled: Settled) -> None:
+        claim = run.claim
+        if settled is Settled.LOST:
+            logger.warning(
+                "job %d: lost: its lease ran out and it was taken back, so what %s gave is refused", claim.id, claim.task
+            )
+        elif settled is Settled.ALREADY:
+            logger.debug("job %d: %s was settled already", claim.id, claim.task)
+        elif verdict.status is State.FAILED:
+            logger.error("job %d: %s failed: %s", claim.id, claim.task, _last_line(verdict.error))
+        elif verdict.status is State.READY and verdict.error:
+            logger.warning(
+                "job %d: attempt %d of %d of %s failed, again in %.0f s: %s",
+                claim.id, verdict.attempts, claim.max_attempts, claim.task, verdict.delay, _last_line(verdict.error),
+            )
+        else:
+            logger.debug("job %d: %s %s", claim.id, claim.task, verdict.status)
+
+    # -- what runs and what is held --------------------------------------------------------------------
+
+    def _check_timeouts(self) -> None:
+        for slots in self.slots:
+            if isinstance(slots, ThreadSlots):
+                for run in list(slots.overdue()):
+                    run.stuck = True
+                    logger.warning("job %d: %s ran out of time; its thread can't be stopped", run.claim.id, run.task.name)
+                    self.report(run, TimedOut(run.task.options.timeout or 0.0))
+
+    def _mark(self) -> None:
+        """Report held jobs that have begun a while ago as started, so that a crash charges them."""
+        begun = [
+            run
+            for slots in self.slots
+            for run in slots.busy
+            if not run.claim.started and run.ended is None and (run.ran() or 0.0) > MARK_AFTER
+        ]
+        if begun:
+            claims = {run.claim.id: run.claim.claims for run in begun}
+            self._store.run(lambda: self._dialect.mark_started(claims, worker=self._worker))
+            for run in begun:
+                run.claim.started = True
+
+    def _give_back_held(self) -> None:
+        """Give back held jobs that wait too long or whose queue is paused."""
+        now = time.monotonic()
+        waiting = any(slots.waiting for slots in self.slots)
+        paused: set[str] = set()
+        if waiting and now >= self._next_pauses:
+            self._next_pauses = now + PAUSES_EVERY
+            paused = {row[0] for row in self._store.run(self._dialect.paused)}
+        for slots in self.slots:
+            if slots.waiting:
+                for run in slots.take_back(lambda run: now - run.received > LONGEST_HELD or run.claim.queue in paused):
+                    self.report(run, Stopped())
+        if waiting and self._outbox:
+            self._settle()
+
+    def _hand_back(self) -> None:
+        """While stopping: give back what has not begun, and when the time of grace is over, what runs."""
+        for slots in self.slots:
+            for run in slots.take_back(lambda _: True):
+                self.report(run, Stopped())
+        assert self._stop_at is not None
+        if time.monotonic() >= self._stop_at:
+            for slots in self.slots:
+                for run in slots.busy:
+                    if run.ended is None:
+                        logger.warning("job %d: %s did not end within the time of grace; it is released", run.claim.id, run.task.name)
+                        self.report(run, Stopped())
+                        if isinstance(slots, LoopSlots) and run.interrupt is not None:
+                            run.interrupt()
+        if self._outbox:
+            self._settle()
+
+    # -- claim -------------------------------------------------------------------------------------------
+
+    def _claim(self) -> bool:
+        """Claim what the slots have room for; return whether anything was found."""
+        now = time.monotonic()
+        if now < self._next_claim:
+            return False
+        wanting = [slots for slots in self.slots if _wants(slots)]
+        if not wanting:
+            return False
+        if now >= self._next_lanes:
+            found_lanes = self._store.run(lambda: self._dialect.lanes(self.lanes.queues))
+            if self._store.connections != self._connections:
+                self._connections = self._store.connections
+                self.lanes.forget_positions()
+            self.lanes.learn(found_lanes)
+            self._next_lanes = now + LANES_EVERY
+        found = False
+        for slots in wanting:
+            free, ahead = slots.room()
+            limit = min(free + ahead, BATCH)
+            for lane in self.lanes.in_order():
+                if limit <= 0:
+                    break
+                claims = self._claim_lane(lane, slots, start=free, limit=limit)
+                limit -= len(claims)
+                free = max(free - len(claims), 0)
+                found = found or bool(claims)
+        if found:
+            self._pause = 0.0
+            self._next_claim = 0.0
+        else:
+            self._pause = min(max(self._pause * 2, FIRST_PAUSE), self._idle_poll)
+            self._next_claim = time.monotonic() + self._pause * self._dice.uniform(0.9, 1.1)
+            self._next_lanes = 0.0
+            self._report_unknown()
+        return found
+
+    def _claim_lane(self, lane: Lane, slots: Slots, *, start: int, limit: int) -> list[Claim]:
+        since = self.lanes.since(lane, now=time.monotonic())
+        sent = time.monotonic()
+
+        def op() -> Op[list[Claim]]:
+            return self._dialect.claim(
+                lane,
+                since=since,
+                tasks=self._dialect.names(slots.tasks),
+                worker=self._worker,
+                lease=self._lease,
+                start=start,
+                limit=limit,
+            )
+
+        try:
+            claims = self._store.run(op, once=True)
+        except OutcomeUnknown:
+            # The answer was lost; what does the database say that we hold?
+            held = self._store.run(lambda: self._dialect.adopt(self._worker))
+            claims = [claim for claim in held if claim.id not in self._holdings]
+            logger.info("the answer to a claim was lost; %d jobs were found to be ours", len(claims))
+        received = time.monotonic()
+        first = claims[0].position if claims else None
+        self.lanes.claimed(lane, first, full=since is None, took=received - sent, now=received)
+        by_slots: dict[int, list[Run]] = {}
+        for claim in claims:
+            run = Run(claim, self._app.tasks[claim.task], received=received, good_until=sent + self._lease)
+            by_slots.setdefault(id(self._slots_for(claim.task)), []).append(run)
+        for each in self.slots:
+            if runs := by_slots.get(id(each)):
+                self._holdings.add(runs)
+                each.start(runs)
+        return claims
+
+    def _slots_for(self, task: str) -> Slots:
+        return next(slots for slots in self.slots if task in slots.tasks)
+
+    # -- an empty poll ------------------------------------------------------------------------------------
+
+    def _report_unknown(self) -> None:
+        """Say once which tasks are due that this worker does not know; they are left for one that does."""
+        now = time.monotonic()
+        known = self._dialect.names([task for slots in self.slots for task in slots.tasks])
+        for lane in self.lanes.in_order():
+            if now < self._next_unknown.get(lane, 0.0):
+                continue
+            self._next_unknown[lane] = now + UNKNOWN_EVERY
+            op = _bound(self._dialect.unknown_task, lane, tasks=known)
+            unknown = self._store.run(op)
+            if unknown is not None and unknown not in self._reported:
+                self._reported.add(unknown)
+                logger.warning(
+                    "queue %r has jobs of task %r, which this worker does not know: they are left for one that does",
+                    lane.queue, unknown,
+                )
+
+    def _nothing_left(self) -> bool:
+        """Is the burst over: nothing due, nothing of our own under way, and no lease past?"""
+        if self._holdings or self._outbox or self._locked:
+            return False
+        self.lanes.learn(self._store.run(lambda: self._dialect.lanes(self.lanes.queues)))
+        known = self._dialect.names([task for slots in self.slots for task in slots.tasks])
+        if any(self._store.run(_bound(self._dialect.due, lane, tasks=known)) for lane in self.lanes.in_order()):
+            return False
+        return not self._store.run(lambda: self._dialect.past(self.lanes.queues))
+
+
+def _wants(slots: Slots) -> bool:
+    """Should we claim for these slots now? With work waiting, only when a good batch fits."""
+    free, ahead = slots.room()
+    return free > 0 or ahead > slots.waiting
+
+
+def _bound(method: Callable[..., Op[object]], *args: object, **kwargs: object) -> Callable[[], Op[object]]:
+    return lambda: method(*args, **kwargs)
+
+
+def _last_line(error: str | None) -> str:
+    lines = (error or "").strip().splitlines()
+    return lines[-1] if lines else "no reason given"

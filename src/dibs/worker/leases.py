@@ -1,0 +1,84 @@
+"""Leases: a thread with a connection of its own that renews all that this worker holds, and learns what is lost
+and what a person wants cancelled.
+
+Nothing that a task does can stop it, short of holding the GIL for seconds (some C code does; a process cures it).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+from dibs.errors import DatabaseError
+from dibs.store import Store
+from dibs.worker.outage import Outage
+from dibs.worker.runs import Holdings
+
+logger = logging.getLogger("dibs")
+
+#: Claims renewed by one statement, at most.
+BATCH = 1_000
+
+#: How often (seconds) it is asked which running jobs a person wants cancelled.
+ASK_EVERY = 1.0
+
+
+class Leases:
+    """Renews every third of a lease, so two renewals may fail."""
+
+    def __init__(self, store: Store, holdings: Holdings, outage: Outage, *, worker: str, lease: float) -> None:
+        self._store = store
+        self._dialect = store.dialect
+        self._holdings = holdings
+        self._outage = outage
+        self._worker = worker
+        self._lease = lease
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="dibs-leases", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closing.set()
+        self._thread.join(timeout=5)
+
+    def _loop(self) -> None:
+        every = self._lease / 3
+        renew_at = time.monotonic() + every
+        while not self._closing.wait(min(ASK_EVERY, every)):
+            try:
+                if time.monotonic() >= renew_at:
+                    self._renew()
+                    renew_at = time.monotonic() + every
+                else:
+                    self._ask_cancelled()
+            except DatabaseError as error:
+                self._outage.failed(error)
+            except Exception:
+                logger.exception("renewing the leases met an error of its own; it goes on")
+
+    def _renew(self) -> None:
+        runs = self._holdings.all()
+        for start in range(0, len(runs), BATCH):
+            batch = {run.claim.id: run for run in runs[start : start + BATCH]}
+            held = [(run.claim.id, run.claim.claims) for run in batch.values()]
+            sent = time.monotonic()
+            renewal = self._store.run(lambda held=held: self._dialect.renew(held, worker=self._worker, lease=self._lease))
+            for job_id, run in batch.items():
+                if job_id in renewal.lost:
+                    if job_id in self._holdings and not run.ended:
+                        logger.warning("job %d: its lease ran out and it was taken back; %s is told", job_id, run.task.name)
+                        run.lose()
+                    self._holdings.drop(run)
+                elif job_id in renewal.renewed:
+                    run.good_until = sent + self._lease
+                if job_id in renewal.cancelling:
+                    run.ask_to_cancel()
+
+    def _ask_cancelled(self) -> None:
+        begun = {run.claim.id: run for run in self._holdings.all() if run.begun is not None and not run.cancelling}
+        if begun:
+            for job_id in self._store.run(lambda: self._dialect.cancelling(begun)):
+                begun[job_id].ask_to_cancel()

@@ -1,0 +1,41 @@
+"""A database that is away, told once when it goes and once when it is back, by whichever thread sees it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+logger = logging.getLogger("dibs")
+
+FIRST_PAUSE = 0.25
+LONGEST_PAUSE = 1.0
+
+
+class Outage:
+    """What the threads of a worker know together about the database being away."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._since: float | None = None
+        self._pause = FIRST_PAUSE
+
+    def failed(self, error: Exception) -> float:
+        """Take note that the database could not be used; return for how many seconds to wait before trying again."""
+        with self._lock:
+            if self._since is None:
+                self._since = time.monotonic()
+                self._pause = FIRST_PAUSE
+                logger.warning("the database can't be used, trying again until it can: %s", error)
+            else:
+                self._pause = min(self._pause * 2, LONGEST_PAUSE)
+            return self._pause
+
+    def over(self) -> None:
+        """Take note that the database answers."""
+        if self._since is None:
+            return
+        with self._lock:
+            if self._since is not None:
+                logger.warning("the database is back after %.1f s", time.monotonic() - self._since)
+                self._since = None

@@ -1,0 +1,112 @@
+"""One run of one job in this process, and all that the process holds."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import Any
+
+from dibs.jobs import Claim
+from dibs.tasks import Task
+
+
+class Run:
+    """A claim from the moment it is held until it is settled. Shared by the threads that run, renew and settle it."""
+
+    __slots__ = (
+        "_lost",
+        "_unreported",
+        "begun",
+        "cancelling",
+        "claim",
+        "ended",
+        "finished",
+        "good_until",
+        "interrupt",
+        "received",
+        "stuck",
+        "task",
+    )
+
+    def __init__(self, claim: Claim, task: Task[Any, Any], *, received: float, good_until: float) -> None:
+        self.claim = claim
+        self.task = task
+        self.received = received  # monotonic: when the claim's answer came
+        self.good_until = good_until  # monotonic: until when the lease holds for certain
+        self.begun: float | None = None  # monotonic: when its code was called
+        self.ended: float | None = None
+        self.cancelling = False
+        self.finished = False  # its task has settled it in a transaction of its own
+        self.stuck = False  # it ran out of time, was settled, and its code is still running
+        self.interrupt: Callable[[], None] | None = None  # ends its code, where that can be done
+        self._lost = False
+        self._unreported = [None]
+
+    @property
+    def lost(self) -> bool:
+        """Is the claim lost, or may it be, since the lease could not be renewed in time?"""
+        return self._lost or time.monotonic() > self.good_until
+
+    def lose(self) -> None:
+        self._lost = True
+        self._stop_code()
+
+    def ask_to_cancel(self) -> None:
+        if not self.cancelling:
+            self.cancelling = True
+            self._stop_code()
+
+    def _stop_code(self) -> None:
+        if self.interrupt is not None:
+            self.interrupt()
+
+    def begin(self) -> None:
+        self.begun = time.monotonic()
+        if not self.claim.started:
+            self.claim.attempts += 1  # the database learns it by and by; see Fetcher.mark
+
+    def report_once(self) -> bool:
+        """Is this the first outcome reported for this run? A later one comes too late and is dropped."""
+        try:
+            self._unreported.pop()  # atomic: of two threads one gets it
+        except IndexError:
+            return False
+        self.ended = time.monotonic()
+        return True
+
+    def ran(self) -> float | None:
+        """Return for how many seconds its code ran, or has been running; None if it never began."""
+        return None if self.begun is None else (self.ended or time.monotonic()) - self.begun
+
+    def database_now(self) -> str:
+        """Return the database's time now, as text: its time at the claim plus what passed here since."""
+        return (self.claim.claimed_at + timedelta(seconds=time.monotonic() - self.received)).isoformat()
+
+
+class Holdings:
+    """All runs that are not settled yet: what the leases are renewed for."""
+
+    def __init__(self) -> None:
+        self._runs: dict[int, Run] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def __contains__(self, job_id: int) -> bool:
+        return job_id in self._runs
+
+    def add(self, runs: Iterable[Run]) -> None:
+        with self._lock:
+            self._runs.update((run.claim.id, run) for run in runs)
+
+    def drop(self, run: Run) -> None:
+        with self._lock:
+            if self._runs.get(run.claim.id) is run:
+                del self._runs[run.claim.id]
+
+    def all(self) -> list[Run]:
+        with self._lock:
+            return list(self._runs.values())

@@ -1,0 +1,139 @@
+"""Upkeep: chores that one worker does for all, without a leader. Each is a row in `dibs_chores`; whoever moves its
+next time forward, in a commit of its own, does it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from dibs.errors import DatabaseError, DatabaseUnavailable
+from dibs.store import Store
+from dibs.worker.outage import Outage
+
+logger = logging.getLogger("dibs")
+
+EXPIRE_BATCH = 500
+PRUNE_BATCH = 500
+FOLD_BATCH = 1_000
+
+PRUNE_EVERY = 60.0
+FOLD_EVERY = 10.0
+
+#: A row that can't be deleted because something of the user's refers to it is tried again after this (seconds).
+POSTPONE = 3_600.0
+
+#: One chore goes on for this long (seconds) at most, then the others have their turn.
+LONGEST_TURN = 10.0
+
+
+class Upkeep:
+    """Takes back claims whose lease ran out, prunes finished rows, folds duplicates."""
+
+    def __init__(
+        self, store: Store, outage: Outage, *, lease: float, woke: Callable[[], None], tick: float | None = None
+    ) -> None:
+        self._store = store
+        self._dialect = store.dialect
+        self._outage = outage
+        self._woke = woke
+        self.tick = tick if tick is not None else tick_for(lease)
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="dibs-upkeep", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closing.set()
+        self._thread.join(timeout=5)
+
+    def _loop(self) -> None:
+        chores = [
+            ("expire", self.tick, self._expire),
+            ("prune", PRUNE_EVERY, lambda: prune(self._store, until=time.monotonic() + LONGEST_TURN)),
+            ("fold", FOLD_EVERY, self._fold),
+        ]
+        next_look = {name: 0.0 for name, _, _ in chores}
+        while not self._closing.wait(self.tick):
+            for name, every, work in chores:
+                if time.monotonic() < next_look[name]:
+                    continue
+                try:
+                    if self._store.run(lambda name=name, every=every: self._dialect.chore(name, every=every * 0.9)):
+                        work()
+                    next_look[name] = time.monotonic() + (0.0 if name == "expire" else every / 4)
+                except DatabaseError as error:
+                    self._outage.failed(error)
+                    break
+                except Exception:
+                    logger.exception("the chore %s met an error of its own; upkeep goes on", name)
+
+    def _expire(self) -> None:
+        """Take back claims whose lease ran out.
+
+        Nothing that is alive may be run again: after an outage every lease is past while the work goes on. So a
+        lease is only taken back when its owner had all of its length, of a database that we could reach, in which
+        to renew it.
+        """
+        end = time.monotonic() + LONGEST_TURN
+        while time.monotonic() < end:
+            reachable = self._store.reachable()
+            expired = self._store.run(lambda: self._dialect.expire(reachable=reachable, limit=EXPIRE_BATCH))
+            for job in expired:
+                logger.warning(
+                    "job %d: the lease of %s ran out in %s; it is %s now", job.id, job.task, job.owner, job.status
+                )
+            if expired:
+                self._woke()
+            if len(expired) < EXPIRE_BATCH:
+                return
+
+    def _fold(self) -> None:
+        end = time.monotonic() + LONGEST_TURN
+        while time.monotonic() < end:
+            if self._store.run(lambda: self._dialect.fold(limit=FOLD_BATCH)) < FOLD_BATCH // 2:
+                return
+
+
+def tick_for(lease: float) -> float:
+    """Return how often (seconds) a worker with this lease looks after expired ones: well within a lease."""
+    return min(max(lease / 4, 0.2), 5.0)
+
+
+def prune(store: Store, *, until: float | None = None) -> int:
+    """Delete the finished rows whose retention is over, batch by batch, each in a transaction of its own.
+
+    A row to which something of the user's refers (a foreign key) stays and is tried again later; return how
+    many were deleted.
+    """
+    deleted = 0
+    while until is None or time.monotonic() < until:
+        ids = store.run(lambda: store.dialect.prunable(limit=PRUNE_BATCH))
+        if not ids:
+            break
+        try:
+            number = store.run(lambda ids=ids: store.dialect.prune(ids))
+        except DatabaseUnavailable:
+            raise
+        except DatabaseError:
+            number = sum(_prune_one(store, job_id) for job_id in ids)
+        deleted += number
+        if len(ids) < PRUNE_BATCH:
+            break
+        if number == 0:
+            time.sleep(0.05)  # somebody else prunes the same rows just now
+    return deleted
+
+
+def _prune_one(store: Store, job_id: int) -> int:
+    try:
+        return store.run(lambda: store.dialect.prune([job_id]))
+    except DatabaseUnavailable:
+        raise
+    except DatabaseError as error:
+        logger.info("job %d can't be pruned yet: %s", job_id, error)
+        store.run(lambda: store.dialect.postpone([job_id], delay=POSTPONE))
+        return 0

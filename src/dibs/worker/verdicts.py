@@ -1,0 +1,192 @@
+"""From what a run gave to what is done about it. Pure: no I/O, no clock; dice are handed in."""
+
+from __future__ import annotations
+
+import random
+import traceback
+from dataclasses import dataclass
+from types import TracebackType
+
+import msgspec
+
+from dibs import retries
+from dibs.dialects.upkeep import with_error
+from dibs.errors import Cancel, Fail, InvalidArgument, Release, Retry
+from dibs.jobs import Claim, Verdict
+from dibs.settings import MOST_ERROR, seconds
+from dibs.states import State
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The task returned; `result` is JSON text, None where there is nothing to store."""
+
+    result: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The task raised an exception or a signal."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    """The task did not return in time; a thread that runs it may still be running."""
+
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class Undecodable:
+    """The payload does not fit the task's signature; the task was not called."""
+
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The worker stops: handed back, whether it had started or not."""
+
+
+Outcome = Returned | Raised | TimedOut | Undecodable | Stopped
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a verdict goes by, beside the claim and its outcome."""
+
+    backoff: retries.Backoff
+    max_releases: int
+
+
+def decide(claim: Claim, outcome: Outcome, rules: Rules, *, ran: float | None, at: str, dice: random.Random) -> Verdict:
+    """Return the verdict about a run that took `ran` seconds (None: it never started) and ended at `at`."""
+    if isinstance(outcome, Returned):
+        result = None if outcome.result is None else msgspec.Raw(outcome.result.encode())
+        return _ended(claim, State.DONE, ran=ran, result=result)
+    if isinstance(outcome, Stopped):
+        return _back(claim, delay=0.0, ran=ran)
+    if isinstance(outcome, Undecodable):
+        return _ended(claim, State.FAILED, ran=ran, error=outcome.problem, at=at)
+    if isinstance(outcome, TimedOut):
+        error = f"timed out after {outcome.timeout:g} s (attempt {claim.attempts} of {claim.max_attempts})"
+        return _retry(claim, error, rules, delay=None, ran=ran, at=at, dice=dice)
+
+    raised = outcome.error
+    if isinstance(raised, Cancel):
+        return _ended(claim, State.CANCELLED, ran=ran, error=clean(raised.reason or "cancelled by its task"))
+    if isinstance(raised, Fail):
+        return _ended(claim, State.FAILED, ran=ran, error=text_of(raised), at=at)
+    if isinstance(raised, Release | Retry):
+        try:
+            delay = None if raised.delay is None else seconds(raised.delay, "delay")
+        except InvalidArgument as problem:
+            # What the task asks for makes no sense; what it did is not lost for that.
+            return _retry(claim, f"{text_of(raised)}\n{problem}", rules, delay=None, ran=ran, at=at, dice=dice)
+        if isinstance(raised, Retry):
+            return _retry(claim, text_of(raised), rules, delay=delay, ran=ran, at=at, dice=dice)
+        if claim.releases >= rules.max_releases:
+            error = f"released {claim.releases} times, which is the most: {raised.reason or 'no reason given'}"
+            return _ended(claim, State.FAILED, ran=ran, error=clean(error), at=at)
+        return _back(claim, delay=delay or 0.0, ran=ran, released=1)
+    return _retry(claim, text_of(raised), rules, delay=None, ran=ran, at=at, dice=dice)
+
+
+def _ended(
+    claim: Claim,
+    status: State,
+    *,
+    ran: float | None,
+    result: msgspec.Raw | None = None,
+    error: str | None = None,
+    at: str | None = None,
+) -> Verdict:
+    return Verdict(
+        id=claim.id,
+        claims=claim.claims,
+        status=status,
+        attempts=claim.attempts,
+        releases=claim.releases,
+        ran=ran,
+        keep=retries.keep(status, retention=claim.retention, keyed=claim.task_key is not None),
+        result=result,
+        error=error,
+        errors=_errors(claim, error, at) if error and at else None,
+    )
+
+
+def _retry(
+    claim: Claim, error: str, rules: Rules, *, delay: float | None, ran: float | None, at: str, dice: random.Random
+) -> Verdict:
+    if claim.attempts >= claim.max_attempts:
+        return _ended(claim, State.FAILED, ran=ran, error=error, at=at)
+    if delay is None:
+        delay = rules.backoff.delay(claim.attempts, dice=dice).total_seconds()
+    return Verdict(
+        id=claim.id,
+        claims=claim.claims,
+        status=State.READY,
+        attempts=claim.attempts,
+        releases=claim.releases,
+        delay=delay,
+        ran=ran,
+        error=error,
+        errors=_errors(claim, error, at),
+    )
+
+
+def _back(claim: Claim, *, delay: float, ran: float | None, released: int = 0) -> Verdict:
+    """Hand a job back unharmed: the attempt of this run is not counted."""
+    return Verdict(
+        id=claim.id,
+        claims=claim.claims,
+        status=State.READY,
+        attempts=claim.attempts - (ran is not None),
+        releases=claim.releases + released,
+        delay=delay,
+    )
+
+
+def _errors(claim: Claim, error: str, at: str) -> msgspec.Raw:
+    # Five of these are on the row: each gets its share of what the last one may have.
+    return msgspec.Raw(with_error(claim.errors, attempt=claim.attempts, error=shorten(error, MOST_ERROR // 4), at=at).encode())
+
+
+# -- error texts ---------------------------------------------------------------------------------
+
+
+def text_of(error: BaseException) -> str:
+    """Return an exception's traceback from the task's own code on, fit to be stored."""
+    try:
+        text = "".join(traceback.format_exception(type(error), error, _from_task(error.__traceback__)))
+    except Exception as problem:  # noqa: BLE001 - an exception may be too odd to print; its job must not hang on it
+        text = f"{type(error).__name__} (it could not be printed: {type(problem).__name__})"
+    return clean(text.strip())
+
+
+def _from_task(trace: TracebackType | None) -> TracebackType | None:
+    """Leave out the frames of the worker that called the task."""
+    while trace is not None and trace.tb_next is not None and trace.tb_frame.f_globals.get("__package__") == "dibs.worker":
+        trace = trace.tb_next
+    return trace
+
+
+def clean(text: str) -> str:
+    """Return a text that every database can store, its head and tail if it is too long."""
+    return shorten(text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode(), MOST_ERROR)
+
+
+def shorten(text: str, most: int) -> str:
+    """Return at most `most` characters of a text: its head and its tail, where what matters is.
+
+    >>> shorten("a" * 50 + "b" * 50, 40)
+    'aaaaaaaaa\\n… 81 characters …\\nbbbbbbbbbb'
+    """
+    if len(text) <= most:
+        return text
+    kept = max(most - 21, 2)
+    head = kept // 2
+    tail = kept - head
+    return f"{text[:head]}\n… {len(text) - head - tail} characters …\n{text[-tail:]}"

@@ -1,0 +1,201 @@
+"""The worker: puts its parts together, runs until stopped, and takes them apart again in order."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import signal
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Any
+
+from dibs.app import Dibs
+from dibs.errors import ConfigurationError, DatabaseUnavailable, InvalidArgument
+from dibs.settings import LONGEST_LEASE, LONGEST_QUEUE, Seconds, integer, name, seconds
+from dibs.worker.fetcher import Fetcher
+from dibs.worker.leases import Leases
+from dibs.worker.outage import Outage
+from dibs.worker.runs import Holdings
+from dibs.worker.slots import LoopSlots, Slots, ThreadSlots
+from dibs.worker.upkeep import Upkeep, tick_for
+from dibs.worker.wakeups import Wakeups
+
+logger = logging.getLogger("dibs")
+
+THREADS = 10
+ASYNC_SLOTS = 100
+LEASE = 60.0
+GRACE = 25.0
+
+#: An idle worker that hears no notifications polls at least this often (seconds).
+DEAF_POLL = 0.5
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Worker:
+    """Runs the jobs of an app's tasks. Made by `app.worker(…)`; `run()` it in any thread, once."""
+
+    def __init__(
+        self,
+        app: Dibs,
+        *,
+        queues: Sequence[str] | None = None,
+        concurrency: int | None = None,
+        lease: Seconds = LEASE,
+        grace: Seconds = GRACE,
+        burst: bool = False,
+    ) -> None:
+        """Check the settings; nothing is opened yet.
+
+        - `queues`: only these, in this order; without them all queues, in turns.
+        - `concurrency`: jobs at a time: threads for sync tasks (10), and as many on the event loop for async
+          ones (100).
+        - `lease` (seconds or timedelta, at least 1): how long a claim is good without being renewed. It is renewed
+          every third of it. A job of a killed worker is claimed again within two leases.
+        - `grace`: how long `stop()` lets running jobs go on before they are released.
+        - `burst`: end when nothing is due, nothing runs here, and no lease is past.
+
+        Raises InvalidArgument for a setting out of range, ConfigurationError when the app has no tasks.
+        """
+        if not app.tasks:
+            raise ConfigurationError("this app has no tasks: import the modules that define them before the worker starts")
+        if isinstance(queues, str):
+            raise InvalidArgument("queues", "takes a list of names")
+        self.app = app
+        self.queues = None if queues is None else [name(queue, "queue", longest=LONGEST_QUEUE) for queue in queues]
+        if concurrency is not None:
+            integer(concurrency, "concurrency", low=1, high=10_000)
+        self.concurrency = concurrency
+        self.lease = seconds(lease, "lease", low=1.0, high=LONGEST_LEASE)
+        self.grace = seconds(grace, "grace", high=86_400.0)
+        self.burst = burst
+        #: Who it is in `lease_owner`: unique also where process ids come again.
+        self.name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
+        self._stopping = threading.Event()
+        self._done = threading.Event()
+        self._fetcher: Fetcher | None = None
+        self._failure: BaseException | None = None
+
+    def run(self, *, signals: bool = False) -> None:
+        """Work until `stop()` is called, or in a burst until there is nothing left.
+
+        With `signals` (in the main thread only) SIGTERM and SIGINT stop it, and a second one ends the process at
+        once. While the database cannot be reached it waits. Raises SchemaError, ReadOnlyDatabase or
+        UnsuitableDatabase when it finds a database that it cannot work on at the start.
+        """
+        restore = self._heed_signals() if signals else None
+        try:
+            self._run()
+        finally:
+            if restore is not None:
+                restore()
+
+    def stop(self) -> None:
+        """Claim no more, give back what has not begun, let what runs end within the grace, then return from `run`.
+
+        May be called from any thread, and from a signal handler.
+        """
+        self._stopping.set()
+        if self._fetcher is not None:
+            self._fetcher.stop(grace=self.grace)
+
+    def _run(self) -> None:
+        outage = Outage()
+        if not self._database_is_there(outage):
+            return
+        holdings = Holdings()
+        fetcher = Fetcher(
+            self.app,
+            self.app.new_store(name="dibs worker", size=1),
+            worker=self.name,
+            lease=self.lease,
+            queues=self.queues,
+            holdings=holdings,
+            outage=outage,
+            burst=self.burst,
+            idle_poll=self.app.dialect.idle_poll.total_seconds(),
+        )
+        fetcher.slots = self._slots(fetcher)
+        leases = Leases(
+            self.app.new_store(name="dibs leases", size=1), holdings, outage, worker=self.name, lease=self.lease
+        )
+        upkeep_store = self.app.new_store(name="dibs upkeep", size=1, gap=max(3 * tick_for(self.lease), 1.0))
+        upkeep = Upkeep(upkeep_store, outage, lease=self.lease, woke=fetcher.wake)
+        parts: list[Leases | Upkeep | Wakeups] = [leases, upkeep]
+        if self.app.dialect.channel is not None and self.app.notify:
+            listening = self.app.new_store(name="dibs wakeups", size=1)
+            parts.append(Wakeups(listening, fetcher.wake, lambda: fetcher.poll_at_least_every(DEAF_POLL)))
+        self._fetcher = fetcher
+        if self._stopping.is_set():
+            fetcher.stop(grace=self.grace)
+        thread = threading.Thread(target=self._fetch, args=(fetcher,), name="dibs-fetcher", daemon=True)
+        logger.info(
+            "worker %s works on %s: %s", self.name, self.app.url, ", ".join(self.queues) if self.queues else "all queues"
+        )
+        for part in parts:
+            part.start()
+        thread.start()
+        # In short waits: a signal's handler runs in the main thread, between two of them at the latest.
+        while not self._done.wait(0.5):
+            pass
+        for part in reversed(parts):
+            part.close()
+        for slots in fetcher.slots:
+            slots.close()
+        logger.info("worker %s has stopped", self.name)
+        if self._failure is not None:
+            raise self._failure
+
+    def _fetch(self, fetcher: Fetcher) -> None:
+        try:
+            fetcher.loop()
+        except BaseException as error:  # noqa: BLE001 - raised again by whoever called run()
+            self._failure = error
+        finally:
+            self._done.set()
+
+    def _slots(self, fetcher: Fetcher) -> list[Slots]:
+        kinds: list[tuple[type[Slots], bool, int]] = [(ThreadSlots, False, THREADS), (LoopSlots, True, ASYNC_SLOTS)]
+        slots = []
+        for kind, is_async, usual in kinds:
+            tasks = [task.name for task in self.app.tasks.values() if task.is_async is is_async]
+            if tasks:
+                slots.append(kind(self.app, self.name, self.concurrency or usual, tasks, fetcher.report))
+        return slots
+
+    def _database_is_there(self, outage: Outage) -> bool:
+        """Wait until the database can be worked on; return False when stopped meanwhile."""
+        store = self.app.new_store(size=1)
+        try:
+            while not self._stopping.is_set():
+                try:
+                    store.run(self.app.dialect.paused)
+                except DatabaseUnavailable as error:
+                    self._stopping.wait(outage.failed(error))
+                else:
+                    outage.over()
+                    return True
+            return False
+        finally:
+            store.close()
+
+    def _heed_signals(self) -> Callable[[], None]:
+        """Have the stop signals stop this worker; return what restores their handlers."""
+
+        def heed(number: int, frame: FrameType | None) -> None:
+            if self._stopping.is_set():
+                logger.warning("stopped by a second signal; jobs that were running come back when their lease is over")
+                os._exit(1)
+            self.stop()
+
+        before: dict[signal.Signals, Any] = {number: signal.signal(number, heed) for number in STOP_SIGNALS}
+
+        def restore() -> None:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+        return restore
