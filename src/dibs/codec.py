@@ -140,5 +140,12 @@ def _carefully(value: object, path: str) -> str:
         raise InvalidArgument(refused.path(path), refused.problem) from None
     except Exception as error:
         # Code of the user's own ran: a property, a serializer, a metaclass. Whatever it raised is the answer.
-        problem = f"cannot be written as JSON: {type(error).__name__} was raised"
-        raise InvalidArgument(path, problem) from error
+        raise InvalidArgument(path, f"cannot be written as JSON ({_said(error)})") from error
+
+
+def _said(error: Exception) -> str:
+    name = type(error).__name__
+    try:
+        return f"{name}: {error}".encode(errors="backslashreplace").decode()
+    except Exception:  # noqa: BLE001 - this error's __str__ is the user's as well
+        return name

@@ -166,12 +166,13 @@ def _dict(value: dict[Any, Any], above: Above) -> dict[str, Any]:
     written: dict[str, Any] = {}
     for key, item in dict.items(value):
         name = _key(key)
+        step = Step(key if type(key) is int else name)
         if name in written:
-            raise Refused("is in it twice: two keys are written the same way").through(Step(name))
+            raise Refused("is in it twice: two keys are written the same way").through(step)
         try:
             written[name] = plain(item, above)
         except Refused as refused:
-            raise refused.through(Step(name)) from None
+            raise refused.through(step) from None
     return written
 
 
@@ -266,7 +267,7 @@ def _as_attributes(model: Any, steps: list[Step]) -> list[Step]:
     """Return the steps through a dumped model as steps through the model itself, which has attributes."""
     at, renamed = model, []
     for step in reversed(steps):
-        attribute = is_model(type(at)) and isinstance(step.to, str)
+        attribute = isinstance(step.to, str) and at is not None and not issubclass(type(at), dict)
         renamed.append(Step(step.to, attribute))
         if attribute:
             at = getattr(at, step.to, None)

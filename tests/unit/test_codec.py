@@ -136,6 +136,7 @@ class Model(pydantic.BaseModel):
     when: datetime | None = None
     lines: list[Model] = []
     amount: Decimal = Decimal("1.50")
+    anything: Any = None
     url: pydantic.AnyUrl | None = None
     named: str = pydantic.Field("x", alias="calledThis")
 
@@ -379,6 +380,20 @@ class Broken:
         del self.a
 
 
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
+class HatefulType(type):
+    def __getattr__(cls, name: str) -> Any:
+        raise Mute
+
+
+class OfHatefulType(metaclass=HatefulType):
+    pass
+
+
 class BrokenModel(pydantic.BaseModel):
     a: int
 
@@ -449,9 +464,14 @@ class BrokenModel(pydantic.BaseModel):
         (Wicked(), "order", "Wicked"),
         ([Wicked()], "order[0]", "Wicked"),
         ({Wicked(): 1}, "order", "a key of type Wicked"),
-        (OfWickedType(), "order", "ZeroDivisionError was raised"),
-        (Broken(1), "order", "AttributeError was raised"),
-        (BrokenModel(a=1), "order", "PydanticSerializationError was raised"),
+        (OfWickedType(), "order", "ZeroDivisionError"),
+        (OfHatefulType(), "order", "Mute"),
+        (Model(price=1, anything=Struct(1.5)), "order", "PydanticSerializationError: .*unknown type"),
+        (Model(price=1, anything=Line(float("nan"))), "order.anything.price", "is nan"),
+        (Model(price=1, anything=[{1: float("nan")}]), "order.anything[0][1]", "is nan"),
+        (Model(price=1, when=datetime(1850, 1, 1, tzinfo=BERLIN)), "order.when", "would round it"),
+        (Broken(1), "order", "AttributeError: .*no attribute 'a'"),
+        (BrokenModel(a=1), "order", "PydanticSerializationError: .*ZeroDivisionError"),
     ],
     ids=lambda value: ascii(value)[:40] if type(value) is str else type(value).__name__,
 )

@@ -187,7 +187,7 @@ class OwnPymysql:
     def answer(self, request: Request) -> Any:
         cursor = self._cursor
         statement = cursor.mogrify(*spelt(request, Style.PYFORMAT)).encode()
-        if len(statement) >= self._largest:
+        if len(statement) + 1 >= self._largest:
             # The server would hang up in the middle of it, which looks like any lost connection.
             raise pymysql.OperationalError(
                 ER.NET_PACKET_TOO_LARGE,

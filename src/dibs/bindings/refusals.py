@@ -93,8 +93,10 @@ def unreachable(url: DatabaseUrl, said: str, advice: str = "") -> DatabaseUnavai
 
 def reason(url: DatabaseUrl, said: str) -> str:
     """Return what a driver said, on one line and without the password."""
-    line = "; ".join(part.strip() for part in said.splitlines() if part.strip()) or "no reason was given"
-    for secret in {url.password, quote(url.password), quote(url.password, safe="")} - {""}:
+    parts = [part.strip(" \t-") for part in said.splitlines()]
+    line = "; ".join(part for part in parts if part and not part.startswith("Is the server running on that host")).replace(":;", ":")
+    secrets = {url.password, quote(url.password), quote(url.password, safe="")}
+    for secret in secrets - {"", url.user, url.database}:
         line = line.replace(secret, "***")
     return line
 

@@ -230,22 +230,23 @@ class Postgres(KeyedEnqueue, Dialect):
 
     # -- renew and settle ------------------------------------------------------------------------
 
+    # The claims are gone through one by one (LATERAL with a lock can't be flattened into a join), whatever the
+    # statistics say. With `id = ANY(…)` on the table's side and a join for the values, a planner that thinks that
+    # nothing is running joins each row with the whole list (measured: 254 ms instead of 4 for a batch of 500).
     RENEW: ClassVar[str] = """
-        WITH held AS MATERIALIZED (
-            SELECT id, claims FROM unnest(CAST(:ids AS bigint[]), CAST(:claims AS bigint[])) AS h(id, claims)
-        ), free AS MATERIALIZED (
-            SELECT j.id FROM dibs_jobs j
-            WHERE j.id = ANY(ARRAY(SELECT id FROM held)) AND j.status = 'running' AND j.lease_owner = :worker
-            ORDER BY j.id
-            FOR NO KEY UPDATE SKIP LOCKED
+        WITH free AS MATERIALIZED (
+            SELECT h.id FROM unnest(CAST(:ids AS bigint[]), CAST(:claims AS bigint[])) AS h(id, claims)
+            CROSS JOIN LATERAL (
+                SELECT FROM dibs_jobs j
+                WHERE j.id = h.id AND j.status = 'running' AND j.claims = h.claims AND j.lease_owner = CAST(:worker AS text)
+                FOR NO KEY UPDATE SKIP LOCKED
+            ) AS ours
         )
-        UPDATE dibs_jobs j SET
+        UPDATE dibs_jobs SET
             lease = CAST(:lease AS float8),
             lease_until = clock_timestamp() + CAST(:lease AS float8) * interval '1 second'
-        FROM held h
-        WHERE j.id = ANY(ARRAY(SELECT id FROM free)) AND h.id = j.id AND j.claims = h.claims
-          AND j.status = 'running' AND j.lease_owner = :worker
-        RETURNING j.id, j.cancel_requested_at IS NOT NULL
+        WHERE id = ANY(ARRAY(SELECT id FROM free)) AND status = 'running' AND lease_owner = CAST(:worker AS text)
+        RETURNING id, cancel_requested_at IS NOT NULL
     """
 
     def renew(self, held: Sequence[tuple[int, int]], *, worker: str, lease: float) -> Op[Renewal]:
@@ -265,6 +266,8 @@ class Postgres(KeyedEnqueue, Dialect):
         return Renewal(renewed, lost, {job_id for job_id, cancelling in rows if cancelling})
 
     # Verdicts travel as one JSON list; results in it are JSON themselves and keep their text (json, not jsonb).
+    # `free` holds the fence: what it locked is ours for the rest of the statement, so the writes go by id alone,
+    # which keeps the planner from starting at the rows that it believes to be few (see RENEW).
     # A retention of 0 deletes at once, unless the job goes round again.
     SETTLE: ClassVar[str] = """
         WITH verdict AS MATERIALIZED (
@@ -272,14 +275,14 @@ class Postgres(KeyedEnqueue, Dialect):
                 id bigint, claims bigint, status text, attempts integer, releases integer,
                 delay float8, ran float8, keep float8, result json, error text, errors json)
         ), free AS MATERIALIZED (
-            SELECT j.id FROM dibs_jobs j
-            WHERE j.id = ANY(ARRAY(SELECT id FROM verdict)) AND j.status = 'running' AND j.lease_owner = :worker
-            ORDER BY j.id
-            FOR NO KEY UPDATE SKIP LOCKED
+            SELECT v.* FROM verdict v CROSS JOIN LATERAL (
+                SELECT FROM dibs_jobs j
+                WHERE j.id = v.id AND j.status = 'running' AND j.claims = v.claims AND j.lease_owner = CAST(:worker AS text)
+                FOR NO KEY UPDATE SKIP LOCKED
+            ) AS ours
         ), gone AS (
-            DELETE FROM dibs_jobs j USING verdict v
-            WHERE j.id = ANY(ARRAY(SELECT id FROM free)) AND v.id = j.id AND j.claims = v.claims
-              AND j.status = 'running' AND j.lease_owner = :worker AND v.status <> 'ready' AND v.keep <= 0
+            DELETE FROM dibs_jobs j USING free v
+            WHERE j.id = v.id AND v.status <> 'ready' AND v.keep <= 0
             RETURNING j.id, j.task, j.task_key, true AS frees
         ), settled AS (
             UPDATE dibs_jobs j SET
@@ -296,9 +299,8 @@ class Postgres(KeyedEnqueue, Dialect):
                                  WHEN j.cancel_requested_at IS NULL THEN v.keep
                                  ELSE coalesce(j.retention, 604800) END END,
                 result = v.result, error = coalesce(v.error, j.error), errors = coalesce(v.errors, j.errors)
-            FROM verdict v
-            WHERE j.id = ANY(ARRAY(SELECT id FROM free)) AND v.id = j.id AND j.claims = v.claims
-              AND j.status = 'running' AND j.lease_owner = :worker AND (v.status = 'ready' OR v.keep > 0)
+            FROM free v
+            WHERE j.id = v.id AND (v.status = 'ready' OR v.keep > 0)
             RETURNING j.id, j.task, j.task_key,
                 j.status IN ('failed', 'cancelled') OR (j.status = 'done' AND j.key_until = 'finished') AS frees
         ), ended AS (

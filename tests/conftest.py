@@ -1,0 +1,48 @@
+"""Fixtures: `db` is a real database, one after the other; a test that takes it runs on each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from databases import NAMES, Database, migrated
+
+T = TypeVar("T")
+
+
+@pytest.fixture(scope="session")
+def _databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Database]]:
+    made: dict[str, Database] = {}
+    with ExitStack() as stack:
+
+        def get(name: str) -> Database:
+            if name not in made:
+                generator = migrated(name, tmp_path_factory.mktemp(name))
+                made[name] = next(generator)
+                stack.callback(lambda: next(generator, None))
+            return made[name]
+
+        yield get
+
+
+@pytest.fixture(params=NAMES)
+def db(request: pytest.FixtureRequest, _databases: Callable[[str], Database], tmp_path: Path) -> Database:
+    """A migrated database without rows."""
+    database = _databases(request.param)
+    database.empty()
+    return database
+
+
+def wait_for(condition: Callable[[], T], *, within: float = 20.0, every: float = 0.02, what: str = "") -> T:
+    """Return what `condition` returns as soon as it is true; fail after `within` seconds."""
+    end = time.monotonic() + within
+    while True:
+        if value := condition():
+            return value
+        if time.monotonic() > end:
+            pytest.fail(f"waited {within:g} s in vain{f' for {what}' if what else ''}")
+        time.sleep(every)

@@ -1,0 +1,123 @@
+"""The databases that the tests run on: real ones, each with a database of this run's own.
+
+Which there are comes from the environment (scripts/test starts the servers and sets it); SQLite is always there.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from dibs import Dibs, migrations
+from dibs.bindings.binding import OwnConnection
+from dibs.ops import Execute, Fetch
+
+#: Name in test ids → the variable with the URL of a server where databases may be made and dropped.
+VARIABLES = {
+    "postgres": "DIBS_TEST_POSTGRES_URL",
+    "postgres14": "DIBS_TEST_POSTGRES_14_URL",
+    "mysql": "DIBS_TEST_MYSQL_URL",
+    "mariadb": "DIBS_TEST_MARIADB_URL",
+    "mariadb11": "DIBS_TEST_MARIADB_11_URL",
+}
+NAMES = ["sqlite", *(name for name, variable in VARIABLES.items() if os.environ.get(variable))]
+
+#: In the order in which rows may be deleted; there are no foreign keys between them.
+TABLES = ("dibs_jobs", "dibs_keys", "dibs_loose_keys", "dibs_duplicates", "dibs_queues")
+
+
+@dataclass
+class Database:
+    """A migrated database of this run's own, emptied between tests."""
+
+    name: str
+    url: str
+
+    @property
+    def kind(self) -> str:
+        """Which SQL it speaks: "postgres", "mysql" (MariaDB too) or "sqlite"."""
+        return "mysql" if self.name.startswith("m") else self.name.removesuffix("14")
+
+    def app(self, **settings: Any) -> Dibs:
+        """Return an app without tasks."""
+        return Dibs(self.url, **settings)
+
+    def connect(self) -> OwnConnection:
+        """Open one of dibs' own connections, to look at rows or to hold a transaction open."""
+        return self.app().store.open()
+
+    def fetch(self, sql: str, **values: Any) -> list[tuple[Any, ...]]:
+        """Ask the database itself, on a connection of the test's own."""
+        connection = self.connect()
+        try:
+            rows: list[tuple[Any, ...]] = connection.answer(Fetch(sql, values))
+            return rows
+        finally:
+            connection.close()
+
+    def execute(self, sql: str, **values: Any) -> int:
+        """Change something behind dibs' back; return the number of rows."""
+        connection = self.connect()
+        try:
+            changed: int = connection.answer(Execute(sql, values))
+            return changed
+        finally:
+            connection.close()
+
+    def empty(self) -> None:
+        connection = self.connect()
+        try:
+            for table in TABLES:
+                connection.answer(Execute(f"DELETE FROM {table}", {}))
+            connection.answer(Execute("UPDATE dibs_chores SET next_at = '2000-01-01 00:00:00'", {}))
+        finally:
+            connection.close()
+
+
+def migrated(name: str, folder: Path) -> Iterator[Database]:
+    """Make a database of this run's own and drop it at the end."""
+    if name == "sqlite":
+        url = f"sqlite:///{folder / 'dibs.db'}"
+        _migrate(url)
+        yield Database(name, url)
+        return
+    with new_database(name) as url:
+        _migrate(url)
+        yield Database(name, url)
+
+
+class new_database:  # noqa: N801 - used like a function
+    """An empty database, without tables, on the server of that name; dropped at the end."""
+
+    def __init__(self, name: str) -> None:
+        self._server = os.environ[VARIABLES[name]]
+        self._database = f"dibs_test_{uuid.uuid4().hex[:12]}"
+
+    def _run(self, sql: str) -> None:
+        connection = Dibs(self._server).store.open()
+        try:
+            connection.answer(Execute(sql, {}))
+        finally:
+            connection.close()
+
+    def __enter__(self) -> str:
+        self._run(f"CREATE DATABASE {self._database}")
+        return urlunsplit(urlsplit(self._server)._replace(path=f"/{self._database}"))
+
+    def __exit__(self, *_: object) -> None:
+        force = " WITH (FORCE)" if self._server.startswith("postgres") else ""
+        self._run(f"DROP DATABASE IF EXISTS {self._database}{force}")
+
+
+def _migrate(url: str) -> None:
+    app = Dibs(url)
+    connection = app.store.open()
+    try:
+        migrations.migrate(app.dialect, connection)
+    finally:
+        connection.close()
