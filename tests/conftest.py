@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+
 from databases import NAMES, Database, migrated
 
 T = TypeVar("T")

@@ -43,6 +43,11 @@ class Database:
         """Which SQL it speaks: "postgres", "mysql" (MariaDB too) or "sqlite"."""
         return "mysql" if self.name.startswith("m") else self.name.removesuffix("14")
 
+    @property
+    def locks_rows(self) -> bool:
+        """Can several transactions write at the same time, each locking the rows that it writes?"""
+        return self.kind != "sqlite"
+
     def app(self, **settings: Any) -> Dibs:
         """Return an app without tasks."""
         return Dibs(self.url, **settings)

@@ -46,6 +46,8 @@ def main(arguments: Sequence[str]) -> int:
     except Unavailable as unavailable:
         say(f"error: {unavailable}")
         return 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
     except ValueError as error:
         parser.error(str(error))
 

@@ -119,7 +119,9 @@ class Dibs:
     # -- tasks -----------------------------------------------------------------------------------
 
     @overload
-    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+    def task(  # type: ignore[overload-overlap]  # a coroutine function is a function, too: the first one that fits counts
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncTask[P, R]: ...
     @overload
     def task(self, function: Callable[P, R], /) -> SyncTask[P, R]: ...
     @overload
@@ -223,11 +225,17 @@ class Dibs:
         payload = task.signature.dump(call.args, call.kwargs).encode()
         if len(payload) > self.max_payload:
             raise InvalidArgument(
-                "", f"the arguments of {task.name} are {len(payload):,} bytes long, the most is {self.max_payload:,}: "
-                "store the data elsewhere and pass a reference, or raise Dibs(max_payload=…)"
+                "",
+                f"the arguments of {task.name} are {len(payload):,} bytes long, the most is {self.max_payload:,}: "
+                "store the data elsewhere and pass a reference, or raise Dibs(max_payload=…)",
             )
         if len(payload) > WARN_PAYLOAD:
-            self.warn_once(f"payload {task.name}", "arguments of %s are %d bytes long: a reference is lighter on the queue", task.name, len(payload))
+            self.warn_once(
+                f"payload {task.name}",
+                "arguments of %s are %d bytes long: a reference is lighter on the queue",
+                task.name,
+                len(payload),
+            )
         return NewJob(
             queue=options.queue,
             task=task.name,
@@ -245,7 +253,9 @@ class Dibs:
         if enqueued.differs:
             logger.warning(
                 "%s with key %r is a duplicate of job %d, which has other arguments: nothing was enqueued",
-                task.name, new.task_key, enqueued.id,
+                task.name,
+                new.task_key,
+                enqueued.id,
             )
         elif not enqueued.created:
             logger.info("%s with key %r is a duplicate of job %d", task.name, new.task_key, enqueued.id)
@@ -381,7 +391,9 @@ class _Decorator:
     """What `@app.task(…)` is to a type checker: it keeps the function's signature."""
 
     @overload
-    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+    def __call__(  # type: ignore[overload-overlap]
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncTask[P, R]: ...
     @overload
     def __call__(self, function: Callable[P, R], /) -> SyncTask[P, R]: ...
     def __call__(self, function: Any, /) -> Any: ...

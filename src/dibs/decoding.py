@@ -130,9 +130,7 @@ def _customs(annotation: Any) -> list[type]:
             found.append(node.cls)
         elif isinstance(node, msgspec.inspect.Type | msgspec.inspect.Field) and id(node) not in seen:
             seen.add(id(node))
-            left.extend(
-                getattr(node, name) for name in node.__struct_fields__ if not name.startswith("default")
-            )
+            left.extend(getattr(node, name) for name in node.__struct_fields__ if not name.startswith("default"))
     return found
 
 
@@ -224,9 +222,7 @@ def _union(options: tuple[Any, ...], known: _Known) -> Any:
                 except InvalidArgument as problem:
                     problems.append(str(problem))
             if isinstance(value, dict) and any(fit != fits[0] for fit in fits):
-                raise InvalidArgument(
-                    "", f"fits more than one of {name}: give each a Literal field of its own"
-                )
+                raise InvalidArgument("", f"fits more than one of {name}: give each a Literal field of its own")
             if fits:
                 return fits[0]
         raise InvalidArgument("", f"is none of {name} ({'; '.join(problems)})")

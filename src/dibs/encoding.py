@@ -257,6 +257,8 @@ def _look_through(value: Any) -> None:
     elif kind in (list, tuple, set, frozenset):
         inside = enumerate(value)
     for key, item in inside:
+        if isinstance(key, str):
+            _key(key)
         try:
             _look_through(item)
         except Refused as refused:
@@ -267,12 +269,15 @@ def _as_attributes(model: Any, steps: list[Step]) -> list[Step]:
     """Return the steps through a dumped model as steps through the model itself, which has attributes."""
     at, renamed = model, []
     for step in reversed(steps):
-        attribute = isinstance(step.to, str) and at is not None and not issubclass(type(at), dict)
-        renamed.append(Step(step.to, attribute))
-        if attribute:
-            at = getattr(at, step.to, None)
+        if isinstance(at, dict):
+            renamed.append(step)
+            at = at.get(step.to)
+        elif isinstance(step.to, int):
+            renamed.append(step)
+            at = at[step.to] if isinstance(at, list | tuple) else None
         else:
-            at = at[step.to] if type(at) in (list, tuple, dict) else None
+            renamed.append(Step(step.to, attribute=at is not None))
+            at = getattr(at, step.to, None)
     return renamed[::-1]
 
 

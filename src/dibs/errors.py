@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 
-
 class DibsError(Exception):
     """The base of every error that dibs raises."""
 
@@ -185,5 +184,3 @@ class Fail(Signal):
     def __init__(self, reason: str = "") -> None:
         self.reason = reason
         super().__init__(reason)
-
-

@@ -6,12 +6,9 @@ Rendered once per statement and style and kept, so the text a server sees never 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from enum import Enum
 from functools import lru_cache
 from typing import NamedTuple
-
-from dibs.ops import Value
 
 
 class Style(Enum):
@@ -30,19 +27,17 @@ class Rendered(NamedTuple):
     text: str
     names: tuple[str, ...]
 
-    def arguments(self, values: Mapping[str, Value]) -> Mapping[str, Value] | tuple[Value, ...]:
-        """Return the values in the shape that goes with the text."""
-        return tuple(values[name] for name in self.names) if self.names else values
 
-
-# Skipped whole: strings, quoted names, comments, and PostgreSQL-like `::` casts. Only then a `:name`.
+# Skipped whole: text, quoted names, dollar quotes, comments and `::` casts. Only then a `:name`. A quote
+# within text is doubled, never escaped with a backslash, which not every database takes for an escape.
 _TOKEN = re.compile(
     r"""
-      (?P<skip> '(?:[^']|'')*' | "(?:[^"]|"")*" | `[^`]*` | --[^\n]* | :: )
-    | :(?P<name>[a-z_][a-z0-9_]*)
+      (?P<skip> '(?:[^']|'')*' | "(?:[^"]|"")*" | `[^`]*` | \$(?P<tag>\w*)\$.*?\$(?P=tag)\$
+              | --[^\n]* | /\*.*?\*/ | :: )
+    | :(?P<name>[A-Za-z_][A-Za-z0-9_]*)
     | (?P<percent>%)
     """,
-    re.VERBOSE,
+    re.VERBOSE | re.DOTALL,
 )
 
 

@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 class Circumstances(Protocol):
     """What the worker knows of a run while it goes on."""
 
-    lost: bool
     cancelling: bool
     finished: bool
+
+    @property
+    def lost(self) -> bool: ...
 
 
 class CurrentJob:

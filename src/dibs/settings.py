@@ -5,6 +5,7 @@ The reasons for the defaults are in docs/defaults.md.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,6 +16,7 @@ from dibs.retries import Backoff
 
 Seconds = timedelta | float | int
 
+DEFAULT_BACKOFF = Backoff()
 LONGEST_QUEUE = 200
 LONGEST_TASK = 255
 LONGEST_KEY = 255
@@ -97,7 +99,7 @@ class Options:
     key_until: str | None = None
     run_at: datetime | None = None
     delay: float | None = None
-    backoff: Backoff = Backoff()
+    backoff: Backoff = DEFAULT_BACKOFF
     connection: Any = None
 
     def changed(self, **given: Any) -> Options:
@@ -121,7 +123,7 @@ def _backoff(value: Backoff) -> Backoff:
     return value
 
 
-_CHECKS = {
+_CHECKS: dict[str, Callable[[Any], Any]] = {
     "queue": lambda value: name(value, "queue", longest=LONGEST_QUEUE),
     "priority": lambda value: integer(value, "priority", low=-HIGHEST_PRIORITY, high=HIGHEST_PRIORITY),
     "max_attempts": lambda value: integer(value, "max_attempts", low=1, high=MOST_ATTEMPTS),

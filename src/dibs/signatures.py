@@ -133,9 +133,7 @@ class Signature:
         try:
             texts = _read_object(payload)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise InvalidArgument(
-                "", f"the arguments of task {self.name} are no JSON object ({error})"
-            ) from error
+            raise InvalidArgument("", f"the arguments of task {self.name} are no JSON object ({error})") from error
         if not self._required <= texts.keys():
             raise self._missing(texts)
         kwargs = {}

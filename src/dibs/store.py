@@ -95,7 +95,7 @@ class Store:
                 committing = [False]
                 try:
                     result = self._transact(connection, make(), committing)
-                except Exception as error:
+                except Exception as error:  # noqa: BLE001 - judged, and raised again where trying again is no use
                     self._judge(error, connection, attempt=attempt, once=once, committing=committing[0])
                     continue
                 self._give_back(connection)
@@ -194,7 +194,7 @@ class Store:
             ops.run(self.dialect.suitable(), connection)
             if self._prepare:
                 migrations.require(self.dialect, connection)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - raised again as what it means
             trouble = connection.trouble(error)
             connection.close()
             self._raise(trouble, error)

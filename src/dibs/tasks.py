@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Coroutine
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from dibs.errors import ConfigurationError, JobCancelled, JobFailed, JobNotFound, StillRunning
 from dibs.settings import LONGEST_TASK, Options, Seconds, name, seconds
@@ -176,7 +176,7 @@ class Job(Generic[R_co]):
         for pause in _pauses(timeout):
             ended, result, status = self._look()
             if ended:
-                return result
+                return cast("R_co", result)
             if pause is None:
                 raise StillRunning(self.id, status)
             time.sleep(pause)
@@ -187,7 +187,7 @@ class Job(Generic[R_co]):
         for pause in _pauses(timeout):
             ended, result, status = await asyncio.to_thread(self._look)
             if ended:
-                return result
+                return cast("R_co", result)
             if pause is None:
                 raise StillRunning(self.id, status)
             await asyncio.sleep(pause)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, Flag, IntEnum
@@ -60,11 +61,9 @@ def is_unfolded(moment: datetime) -> bool:
     return moment.replace(fold=0).utcoffset() == moment.replace(fold=1).utcoffset()
 
 
-text = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"))
+text = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
 offsets = st.timedeltas(timedelta(hours=-23), timedelta(hours=23)).map(timezone)
-datetimes = st.datetimes(
-    datetime(2, 1, 1), datetime(9998, 1, 1), timezones=st.timezones() | offsets | st.just(UTC)
-)
+datetimes = st.datetimes(datetime(2, 1, 1), datetime(9998, 1, 1), timezones=st.timezones() | offsets | st.just(UTC))
 
 HASHABLE = [
     Kind(bool, st.booleans()),
@@ -106,7 +105,8 @@ def of_fields(make: Callable[[str, dict[str, Any]], Any], build: Callable[[Any, 
 
 
 def model(name: str, fields: dict[str, Any]) -> Any:
-    return pydantic.create_model(name, **{key: (kind, ...) for key, kind in fields.items()})
+    create: Any = pydantic.create_model
+    return create(name, **{key: (kind, ...) for key, kind in fields.items()})
 
 
 def is_for_models(kind: Kind) -> bool:
@@ -114,11 +114,21 @@ def is_for_models(kind: Kind) -> bool:
     return kind.annotation in (int, float, str, bool, date, timedelta, UUID, Decimal, Color, Size)
 
 
+typed_dict: Any = TypedDict
+named_tuple: Any = NamedTuple
 dataclass_of = of_fields(lambda n, f: dataclasses.make_dataclass(n, f.items()), lambda made, f: made(**f))
 struct_of = of_fields(lambda n, f: msgspec.defstruct(n, list(f.items())), lambda made, f: made(**f))
-typeddict_of = of_fields(lambda n, f: TypedDict(n, f), lambda made, f: f)  # type: ignore[misc]
-namedtuple_of = of_fields(lambda n, f: NamedTuple(n, list(f.items())), lambda made, f: made(**f))  # type: ignore[misc]
+typeddict_of = of_fields(lambda n, f: typed_dict(n, f), lambda made, f: f)
+namedtuple_of = of_fields(lambda n, f: named_tuple(n, f.items()), lambda made, f: made(**f))
 model_of = of_fields(model, lambda made, f: made(**f))
+
+
+def of(origin: Any, *arguments: Any) -> Any:
+    return origin[arguments]
+
+
+def or_none(annotation: Any) -> Any:
+    return Optional[annotation]  # noqa: UP045 - None | None would be neither
 
 
 def few(values: st.SearchStrategy[Any]) -> Any:
@@ -128,17 +138,23 @@ def few(values: st.SearchStrategy[Any]) -> Any:
 def compounds(inner: st.SearchStrategy[Kind]) -> st.SearchStrategy[Kind]:
     hashable, keys = st.sampled_from(HASHABLE), st.sampled_from(KEYS)
     return st.one_of(
-        st.builds(lambda k: Kind(list[k.annotation], few(k.values)), inner),  # type: ignore[name-defined]
-        st.builds(lambda k: Kind(tuple[k.annotation, ...], few(k.values).map(tuple)), inner),  # type: ignore[name-defined]
-        st.builds(lambda a, b: Kind(tuple[a.annotation, b.annotation], st.tuples(a.values, b.values)), inner, inner),
-        st.builds(lambda k: Kind(set[k.annotation], few(k.values).map(set)), hashable),  # type: ignore[name-defined]
-        st.builds(lambda k: Kind(frozenset[k.annotation], few(k.values).map(frozenset)), hashable),  # type: ignore[name-defined]
+        st.builds(lambda k: Kind(of(list, k.annotation), few(k.values)), inner),
+        st.builds(lambda k: Kind(of(tuple, k.annotation, ...), few(k.values).map(tuple)), inner),
         st.builds(
-            lambda key, k: Kind(dict[key.annotation, k.annotation], st.dictionaries(key.values, k.values, max_size=3)),
+            lambda a, b: Kind(of(tuple, a.annotation, b.annotation), st.tuples(a.values, b.values)),
+            inner,
+            inner,
+        ),
+        st.builds(lambda k: Kind(of(set, k.annotation), few(k.values).map(set)), hashable),
+        st.builds(lambda k: Kind(of(frozenset, k.annotation), few(k.values).map(frozenset)), hashable),
+        st.builds(
+            lambda key, k: Kind(
+                of(dict, key.annotation, k.annotation), st.dictionaries(key.values, k.values, max_size=3)
+            ),
             keys,
             inner,
         ),
-        st.builds(lambda k: Kind(Optional[k.annotation], k.values | st.none()), inner),
+        st.builds(lambda k: Kind(or_none(k.annotation), k.values | st.none()), inner),
         st.builds(dataclass_of, inner, inner),
         st.builds(struct_of, st.sampled_from(LEAVES[:13]), st.sampled_from(LEAVES[:13])),
         st.builds(typeddict_of, inner, inner),
@@ -179,7 +195,7 @@ json_values = st.recursive(
 @often
 @given(json_values)
 def test_quick_and_careful(value: Any) -> None:
-    """The quick way and the careful one write the same; what the careful one refuses, the quick one never writes."""
+    """The quick way writes what the careful one does, and nothing that the careful one refuses."""
     try:
         careful = _carefully(value, "")
     except InvalidArgument:
@@ -220,7 +236,8 @@ INWARD: list[Inward] = [
     (".here", Holder),
     (".here", lambda inner: Model(here=inner)),
 ]
-OUTERMOST = [*INWARD, (".here", Struct)]  # no model knows what to do with a Struct
+# No model knows what to do with a Struct inside it.
+OUTERMOST = [*INWARD[:-1], (".here", Struct)]
 BAD = [float("nan"), float("inf"), "\0", "\ud800", Decimal("NaN"), datetime(2026, 1, 1)]
 
 
@@ -241,7 +258,7 @@ def test_path(outermost: list[Inward], inward: list[Inward], bad: object) -> Non
 
 
 class Wicked:
-    @property
+    @property  # type: ignore[misc]
     def __class__(self) -> Any:
         raise LookupError
 
@@ -304,10 +321,12 @@ def test_whatever_it_is(value: Any) -> None:
     try:
         written = codec.dump(value, path="order")
     except InvalidArgument as refused:
-        assert refused.path.startswith("order")
-        str(refused).encode()
+        path, said = refused.path, str(refused)
     else:
         codec.load(written, Any)
+        return
+    assert path.startswith("order")
+    assert said.encode()
 
 
 @often
@@ -326,8 +345,6 @@ def test_unions(options: list[Kind]) -> None:
     """A union of any of the supported types is read, or refused as soon as it is looked at."""
     annotation = options[0].annotation
     for option in options[1:]:
-        annotation = Optional[annotation] if option.annotation is None else annotation | option.annotation
-    try:
+        annotation = or_none(annotation) if option.annotation is None else annotation | option.annotation
+    with suppress(InvalidArgument, ConfigurationError):
         codec.load("null", annotation)
-    except (InvalidArgument, ConfigurationError):
-        pass

@@ -52,7 +52,12 @@ async def later(a: int) -> date: ...  # type: ignore[empty-body]
     [
         (send, (7412,), {}, {"order_id": 7412}),
         (send, (), {"order_id": 7412}, {"order_id": 7412}),
-        (send, (1, NOON), {"to": ["Zoë"]}, {"order_id": 1, "when": "2026-07-01T12:00:00+00:00", "to": ["Zoë"]}),
+        (
+            send,
+            (1, NOON),
+            {"to": ["Zoë"]},
+            {"order_id": 1, "when": "2026-07-01T12:00:00+00:00", "to": ["Zoë"]},
+        ),
         (send, (1, None), {}, {"order_id": 1, "when": None}),
         (
             bill,
@@ -111,7 +116,13 @@ def test_positional_only() -> None:
     [
         (send, (), {}, "order_id", "is missing, and task send cannot"),
         (send, (1, None, []), {}, "", "task send takes 2 arguments by position, and 3 were given"),
-        (send, (1,), {"oder_id": 2}, "oder_id", "task send has no such argument: it takes order_id, when, to"),
+        (
+            send,
+            (1,),
+            {"oder_id": 2},
+            "oder_id",
+            "task send has no such argument: it takes order_id, when, to",
+        ),
         (send, (1,), {"order_id": 2}, "order_id", "is given to task send twice"),
         (by_position, (), {"a": 1}, "a", "is taken by task by_position by position only"),
         (open_ended, (1,), {"a\0": NOON.date()}, "'a\\x00'", "NUL"),
@@ -201,7 +212,7 @@ def test_local_class() -> None:
 
     def task(a: Local) -> None: ...
 
-    with pytest.raises(ConfigurationError, match="the annotation of a, 'Local', .* not inside a function"):
+    with pytest.raises(ConfigurationError, match=r"the annotation of a, 'Local', .* not inside a function"):
         Signature(task, codec)
     task.__annotations__["a"] = Local
     assert Signature(task, codec).load('{"a":{"a":1}}') == ((), {"a": Local(1)})

@@ -14,7 +14,7 @@ from dibs.dialects.urls import DatabaseUrl
 
 __all__ = ["AsyncBinding", "Binding", "OwnConnection", "bind", "connector", "is_async"]
 
-#: Scheme of a URL → the module of this package that connects, the package it needs, and the extra that brings it.
+#: Scheme of a URL → the module here that connects, the package it needs, and the extra that brings it.
 _OWN = {
     "postgresql": ("own_psycopg", "psycopg", "postgres"),
     "mysql": ("own_pymysql", "PyMySQL", "mysql"),
@@ -30,9 +30,7 @@ def connector(url: DatabaseUrl) -> Callable[[str], OwnConnection]:
     """
     module, package, extra = _OWN[url.scheme]
     if url.scheme == "sqlite":
-        url = replace(
-            url, database=os.path.abspath(url.database)
-        )  # whoever changes directory means the same file
+        url = replace(url, database=os.path.abspath(url.database))  # whoever changes directory means the same file
 
     def connect(name: str) -> OwnConnection:
         try:

@@ -12,7 +12,7 @@ from dibs.ops import Request
 from dibs.params import Style
 
 
-class _Quiet(Cursor):  # type: ignore[misc]
+class _Quiet(Cursor):
     """A cursor that does not fetch and log warnings: a duplicate under INSERT IGNORE is no news."""
 
     async def _show_warnings(self, conn: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from asyncpg import Record
+from asyncpg.exceptions import InterfaceError
 
 from dibs.bindings.cursors import spelt
 from dibs.bindings.refusals import closed
@@ -16,8 +17,11 @@ class Asyncpg:
     family = "postgresql"
 
     def __init__(self, connection: Any) -> None:
-        if connection.is_closed():
-            raise closed(connection)
+        try:
+            if connection.is_closed():
+                raise closed(connection)
+        except InterfaceError:  # given back to its pool
+            raise closed(connection) from None
         self._connection = connection
 
     async def answer(self, request: Request) -> Any:

@@ -59,7 +59,7 @@ class OwnConnection(Protocol):
         """Undo what was begun; without a transaction do nothing."""
 
     def hear(self, timeout: float) -> list[str]:
-        """Wait until the database tells something, and return what it told; [] if nothing in `timeout` seconds.
+        """Wait until the database tells something; return what it told, [] if nothing in `timeout` seconds.
 
         Only where the dialect has a `channel`, and after its `listen`.
         """
@@ -68,4 +68,4 @@ class OwnConnection(Protocol):
         """Close it; never raises."""
 
     def trouble(self, error: BaseException) -> Trouble:
-        """Say what kind of trouble an error of this driver is; LOST also when the connection is now unusable."""
+        """Say what kind of trouble an error of this driver is; LOST also if the connection is now useless."""

@@ -10,8 +10,8 @@ from typing import Any
 from dibs.ops import Fetch, Insert, Request
 from dibs.params import Style, render
 
-#: Python's sqlite3 counts only the rows of a statement that starts with INSERT, UPDATE, DELETE or REPLACE, so of none
-#: that starts with WITH: it says -1. This is how many it was.
+#: Python's sqlite3 counts rows only for what starts with INSERT, UPDATE, DELETE or REPLACE. For an UPDATE after
+#: a WITH it says -1; then this is asked.
 CHANGES = "SELECT changes()"
 
 _BY_NAME = (Style.NAMED, Style.PYFORMAT)

@@ -1,7 +1,7 @@
 """Django: its connections, `django.db.connection` and those in `django.db.connections`.
 
-Every one of its databases takes `%s`. Statements go through Django's own cursor, so that what hangs on it (the debug
-toolbar, execute wrappers, errors under Django's names) goes on working.
+Every one of its databases takes `%s`. Statements go through Django's own cursor, so that what hangs on it goes
+on working: the debug toolbar, execute wrappers, errors under Django's names.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ class Django:
         if vendor is None:
             raise unsupported(connection)  # Django's caches hide behind the same kind of proxy
         if vendor not in _FAMILIES:
-            raise UnsupportedConnection(
-                f"Django calls this database {vendor!r}, which no queue can be kept in"
-            )
+            raise UnsupportedConnection(f"Django calls this database {vendor!r}, which no queue can be kept in")
         self.family: str = vendor
         self._connection = connection
 

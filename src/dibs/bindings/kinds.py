@@ -1,4 +1,4 @@
-"""Which kind of connection an object is, told by the names of its classes: no driver is imported to find out."""
+"""Which kind of connection an object is, told by the names of its classes: no driver is imported for that."""
 
 from __future__ import annotations
 
@@ -37,15 +37,18 @@ KINDS = {
 
 
 def bind(connection: object) -> Binding | AsyncBinding:
-    """Return the binding for a connection or session; raise UnsupportedConnection that says what to pass instead."""
+    """Return the binding for a connection or a session.
+
+    Raises UnsupportedConnection, which says what to pass instead.
+    """
     wanted: Any = connection
     while True:
         for name in names_of(type(wanted)):
             if name in KINDS:
                 module, _, make = KINDS[name].partition(":")
-                binding: Binding | AsyncBinding = getattr(
-                    importlib.import_module(f"dibs.bindings.{module}"), make
-                )(wanted)
+                binding: Binding | AsyncBinding = getattr(importlib.import_module(f"dibs.bindings.{module}"), make)(
+                    wanted
+                )
                 return binding
         # Tracers (OpenTelemetry, ddtrace) wrap connections in proxies whose own class says nothing.
         if type(wanted).__module__.partition(".")[0] == "builtins" or not hasattr(wanted, "__wrapped__"):

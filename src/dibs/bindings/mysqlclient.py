@@ -31,7 +31,7 @@ class Mysqlclient:
     def commits_alone(self) -> bool:
         if not self._connection.get_autocommit():
             return False
-        # The driver hides whether a transaction was begun by hand. Outside of one a savepoint is gone at once.
+        # The driver hides whether a transaction was begun by hand. Outside one a savepoint is gone at once.
         self.answer(Execute("SAVEPOINT dibs_probe", {}))
         try:
             self.answer(Execute("RELEASE SAVEPOINT dibs_probe", {}))

@@ -23,7 +23,7 @@ from dibs.ops import Fetch, Request
 from dibs.params import Style
 from dibs.troubles import Trouble
 
-#: For libpq, unless the URL says otherwise. A peer that vanished is noticed within 25 s, whether we wait for it or not.
+#: For libpq, unless the URL says otherwise. A peer that vanished is noticed within 25 s.
 PARAMETERS: dict[str, Any] = {
     "connect_timeout": 10,
     "keepalives": 1,
@@ -61,10 +61,10 @@ TROUBLES = {
     "57P03": Trouble.LOST,  # the server is starting
     "57P04": Trouble.LOST,
     "57P05": Trouble.LOST,  # idle_session_timeout
-    "26000": Trouble.LOST,  # a prepared statement is not there, or there already: a pooler gave us another session
+    "26000": Trouble.LOST,  # a prepared statement is missing, or there already: a pooler at work
     "42P05": Trouble.LOST,
-    # No memory, no disk, no connections; an I/O error. Not our statement's fault, and over when somebody has seen to
-    # it: like an outage.
+    # No memory, no disk, no connections; an I/O error. Not our statement's fault, and over when somebody has
+    # seen to it: like an outage.
     "53": Trouble.LOST,
     "58": Trouble.LOST,
     "08": Trouble.LOST,
@@ -72,7 +72,10 @@ TROUBLES = {
 
 
 def connect(url: DatabaseUrl, *, name: str) -> OwnPsycopg:
-    """Open a connection; raise DatabaseUnavailable or ConfigurationError. The URL may hold all that libpq knows."""
+    """Open a connection; raise DatabaseUnavailable or ConfigurationError.
+
+    The URL may have all parameters that libpq knows.
+    """
     parameters = _parameters(url)
     try:
         raw = PatientConnection.connect(
@@ -90,9 +93,7 @@ def _parameters(url: DatabaseUrl) -> dict[str, Any]:
     user = f"{quote(url.user, safe='')}{password}@" if url.user or password else ""
     query = urlencode(url.query, quote_via=quote)
     try:
-        return dict(
-            conninfo_to_dict(f"postgresql://{user}{url.hosts}/{quote(url.database, safe='')}?{query}")
-        )
+        return dict(conninfo_to_dict(f"postgresql://{user}{url.hosts}/{quote(url.database, safe='')}?{query}"))
     except psycopg.ProgrammingError as error:
         raise ConfigurationError(
             f"not a database URL that PostgreSQL's library reads: {url}: {reason(url, str(error))}"
@@ -135,21 +136,22 @@ class PatientConnection(psycopg.Connection[Any]):
 
 
 class OwnPsycopg:
-    """What is sent to a server is prepared after a few times, as psycopg does, unless a pooler stands between.
+    """Statements are prepared when they come again, as psycopg does, unless a pooler stands between.
 
-    A pooler that lends server sessions by the transaction is known by the process id, which it invents. Behind it
-    nothing is prepared, and the settings go with each transaction: they must not be left on a session of others.
+    A pooler that lends server sessions by the transaction is known by the process id, which it invents.
+    Behind it nothing is prepared, and the settings go with each transaction: on a session they'd be others'.
     """
 
     family = "postgresql"
 
     def __init__(self, raw: PatientConnection, settings: dict[str, str]) -> None:
         self._raw = raw
-        # One type for all whole numbers: psycopg's own choice by size would prepare a statement once for each.
+        # One type for all whole numbers: by size, as psycopg does, each would prepare the statement anew.
         raw.adapters.register_dumper(int, Int8Dumper)
-        raw.adapters.register_loader("json", TextLoader)  # JSON stays the text it is: whoever wants it parsed says how
-        # The raw cursor's `$1` is what the server wants, so nothing is parsed on the way (55 µs a request either way,
-        # but 76 instead of 86 µs where a statement is longer than the 4 kB up to which psycopg remembers).
+        # JSON stays the text it is: whoever wants it parsed says how.
+        raw.adapters.register_loader("json", TextLoader)
+        # The raw cursor's `$1` is what the server wants: nothing is parsed on the way. Where a statement is longer
+        # than the 4 kB up to which psycopg remembers what it parsed, a request takes 76 µs instead of 86.
         self._cursor: psycopg.RawCursor[Any] = psycopg.RawCursor(raw, row_factory=tuple_row)
         calls = ", ".join(f"set_config('{key}', '{value}', false)" for key, value in settings.items())
         direct = self._cursor.execute(
@@ -208,7 +210,5 @@ class OwnPsycopg:
         if code is None:
             return Trouble.LOST if isinstance(error, psycopg.OperationalError) else Trouble.OTHER
         if isinstance(error, psycopg.errors.FeatureNotSupported) and "cached plan" in str(error):
-            return (
-                Trouble.LOST
-            )  # a migration changed what a prepared statement returns: a new session plans anew
+            return Trouble.LOST  # a migration changed what a prepared statement returns: a new session plans anew
         return TROUBLES.get(code) or TROUBLES.get(code[:2], Trouble.OTHER)

@@ -37,8 +37,8 @@ PATIENCE = 30.0
 
 ISOLATION = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
 
-#: `lock_wait_timeout` is for the locks of tables, which SKIP LOCKED waits for too: a year by default. `wait_timeout`
-#: ends what is idle: neither a frozen process nor a network that swallowed a goodbye keeps rows locked for longer.
+#: `lock_wait_timeout` is for the locks of tables, which SKIP LOCKED waits for too; a year by default.
+#: `wait_timeout` ends what is idle: a process that froze in a transaction does not hold its rows for ever.
 SETTINGS: dict[str, int | str] = {
     "time_zone": "+00:00",
     "sql_mode": "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION",
@@ -52,25 +52,34 @@ MARIADB_SETTINGS = {"idle_transaction_timeout": 60}
 
 _CODES = {
     Trouble.CONFLICT: (1213, 1020),  # deadlock; MariaDB: "record has changed since last read"
-    # Timeout (MariaDB: NOWAIT too), NOWAIT. Cut short by a person or by a limit on run time: another time may do.
+    # Timeout (MariaDB: NOWAIT too), NOWAIT. Cut short by a person or a time limit: another time may do.
     Trouble.LOCKED: (1205, 3572, 1317, 3024, 1969),
     Trouble.READ_ONLY: (1290, 1792, 1836),
     Trouble.UNSUITABLE: (1665, 1598),  # statement-based binary log under READ COMMITTED
     Trouble.NO_TABLE: (1146, 1054, 1049, 1932),
     Trouble.DENIED: (1142, 1143, 1044, 1227, 1370),
-    # The session was ended, the server is stopping, or it is not ready (1047: a Galera node that is not in its
-    # cluster). The disk is full (1021, 1114): not our statement's fault, and over when somebody has seen to it.
-    Trouble.LOST: (1021, 1047, 1053, 1077, 1079, 1114, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 4031)
-    + (2002, 2003, 2006, 2013, 2014, 2055),
+    # The session was ended; the server is stopping, or not ready (1047: a Galera node outside its cluster).
+    # The disk is full (1021, 1114): not our statement's fault, and over when somebody has seen to it.
+    Trouble.LOST: (
+        *(1021, 1047, 1053, 1077, 1079, 1114, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 4031),
+        *(2002, 2003, 2006, 2013, 2014, 2055),  # the driver's own
+    ),
 }
 TROUBLES = {code: trouble for trouble, codes in _CODES.items() for code in codes}
 
 
+_connect: Any = pymysql.connect  # PyMySQL has no types
+_error: Any = pymysql.OperationalError
+
+
 def connect(url: DatabaseUrl, *, name: str) -> OwnPymysql:
-    """Open a connection; raise DatabaseUnavailable or ConfigurationError. The URL may have any of PARAMETERS."""
+    """Open a connection; raise DatabaseUnavailable or ConfigurationError.
+
+    The URL may have any of PARAMETERS.
+    """
     options = _options(url)
     try:
-        raw = pymysql.connect(**options, program_name=name, autocommit=True)
+        raw: Any = _connect(**options, program_name=name, autocommit=True)
     except pymysql.Error as error:
         raise unreachable(url, _said(error), _advice(error)) from error
     except RuntimeError as error:  # PyMySQL wants the package `cryptography` for a password without TLS
@@ -88,9 +97,7 @@ def _options(url: DatabaseUrl) -> dict[str, Any]:
     if odd := odd_parameters(url, PARAMETERS):
         raise odd
     if "," in url.hosts:
-        raise ConfigurationError(
-            f"{url} names several hosts: MySQL's drivers take one, put a proxy before them"
-        )
+        raise ConfigurationError(f"{url} names several hosts: MySQL's drivers take one, put a proxy before them")
     if url.query.get("charset", "utf8mb4").lower() != "utf8mb4":
         raise ConfigurationError(f"charset={url.query['charset']} in {url}: only utf8mb4 holds every text")
     return {
@@ -135,9 +142,7 @@ def _tls(url: DatabaseUrl) -> dict[str, Any]:
             tls.load_cert_chain(certificate, url.query.get("ssl_key"))
     except OSError as error:
         raise ConfigurationError(f"the certificates that {url} names cannot be read: {error}") from error
-    tls.verify_flags &= (
-        ~ssl.VERIFY_X509_STRICT
-    )  # the certificates that MySQL makes for itself are not that strict
+    tls.verify_flags &= ~ssl.VERIFY_X509_STRICT  # the certificates that MySQL makes for itself are not that strict
     tls.check_hostname = mode == "VERIFY_IDENTITY"
     tls.verify_mode = ssl.CERT_REQUIRED if mode.startswith("VERIFY") else ssl.CERT_NONE
     return {"ssl": tls}
@@ -159,13 +164,13 @@ def _advice(error: pymysql.Error) -> str:
 
 
 class OwnPymysql:
-    """PyMySQL counts rows that changed, not rows that were found; it writes the values into the text of a statement."""
+    """Counts rows that changed, not rows that were found; values are written into the statement's text."""
 
     family = "mysql"
 
     def __init__(self, raw: Any) -> None:
         self._raw = raw
-        self._cursor = Cursor(raw)
+        self._cursor = raw.cursor(Cursor)
         settings = SETTINGS | (MARIADB_SETTINGS if "MariaDB" in raw.get_server_info() else {})
         self._cursor.execute(ISOLATION)
         self._cursor.execute(
@@ -189,7 +194,7 @@ class OwnPymysql:
         statement = cursor.mogrify(*spelt(request, Style.PYFORMAT)).encode()
         if len(statement) + 1 >= self._largest:
             # The server would hang up in the middle of it, which looks like any lost connection.
-            raise pymysql.OperationalError(
+            raise _error(
                 ER.NET_PACKET_TOO_LARGE,
                 f"a statement of {len(statement):,} bytes is more than the server takes "
                 f"(max_allowed_packet = {self._largest:,})",

@@ -75,7 +75,7 @@ def _parameters(url: DatabaseUrl) -> tuple[str, int]:
     if sqlite3.sqlite_version_info < OLDEST:
         oldest = ".".join(map(str, OLDEST))
         raise ConfigurationError(
-            f"this Python comes with SQLite {sqlite3.sqlite_version}; dibs needs {oldest} or later: use a newer Python"
+            f"this Python has SQLite {sqlite3.sqlite_version}; dibs needs {oldest} or later: take a newer one"
         )
     if odd := odd_parameters(url, ("synchronous", "busy_timeout")):
         raise odd
@@ -84,9 +84,7 @@ def _parameters(url: DatabaseUrl) -> tuple[str, int]:
         raise ConfigurationError(f"synchronous={synchronous} in {url}: write one of {', '.join(SYNCHRONOUS)}")
     busy_timeout = url.query.get("busy_timeout", str(BUSY_TIMEOUT))
     if not busy_timeout.isdigit():
-        raise ConfigurationError(
-            f"busy_timeout={busy_timeout} in {url}: write a whole number of milliseconds"
-        )
+        raise ConfigurationError(f"busy_timeout={busy_timeout} in {url}: write a whole number of milliseconds")
     return synchronous, int(busy_timeout)
 
 
@@ -104,8 +102,8 @@ def _set_up(raw: sqlite3.Connection, synchronous: str, *, patience: float) -> No
             time.sleep(0.01)
     if mode != "wal":
         raise UnsuitableDatabase(
-            f"cannot be put into WAL mode, only into {mode!r}: put the file on a local disk, where several processes "
-            "can share memory over it"
+            f"cannot be put into WAL mode, only into {mode!r}: put the file on a local disk, where "
+            "processes can share memory over it"
         )
     raw.execute(f"PRAGMA synchronous = {synchronous}")
     raw.execute("PRAGMA foreign_keys = OFF")
@@ -114,16 +112,14 @@ def _set_up(raw: sqlite3.Connection, synchronous: str, *, patience: float) -> No
 def _unusable(url: DatabaseUrl, error: sqlite3.Error) -> Exception:
     trouble = _trouble(error)
     if trouble is Trouble.READ_ONLY:
-        return ReadOnlyDatabase(
-            f"{url} cannot be written ({error}): its file and its directory must be writable"
-        )
+        return ReadOnlyDatabase(f"{url} cannot be written ({error}): its file and its directory must be writable")
     if trouble is Trouble.UNSUITABLE:
         return UnsuitableDatabase(f"{url} cannot be used: {error}")
     return unreachable(url, str(error))
 
 
 class OwnSqlite3:
-    """One file, one writer: `begin` takes the write lock at once, so that no op fails half-way for want of it."""
+    """One file, one writer: `begin` takes the write lock at once, so no op fails half-way for want of it."""
 
     family = "sqlite"
     patience: float | None = None  # there is no peer to wait for; locks have their busy_timeout

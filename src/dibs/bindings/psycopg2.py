@@ -20,9 +20,7 @@ class Psycopg2:
         if connection.closed:
             raise closed(connection)
         if connection.async_:
-            raise UnsupportedConnection(
-                "psycopg2's own async mode is not supported: use psycopg 3 or asyncpg"
-            )
+            raise UnsupportedConnection("psycopg2's own async mode is not supported: use psycopg 3 or asyncpg")
         self._connection = connection
 
     def answer(self, request: Request) -> Any:
@@ -31,6 +29,6 @@ class Psycopg2:
 
     @property
     def commits_alone(self) -> bool:
-        # `with connection:` begins only with the next statement, even in autocommit, and can't be seen before.
+        # `with connection:` in autocommit begins with its first statement, and can't be seen before.
         autocommit = self._connection.autocommit
         return bool(autocommit) and self._connection.info.transaction_status == TRANSACTION_STATUS_IDLE

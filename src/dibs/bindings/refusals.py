@@ -13,27 +13,28 @@ from dibs.dialects.urls import DatabaseUrl
 from dibs.errors import ConfigurationError, DatabaseUnavailable, UnsupportedConnection
 
 _POOL = "a pool can't say which transaction a job belongs to: "
+_POOL_ACQUIRE = _POOL + "pass a connection of it, `async with pool.acquire() as connection:`"
+_ACQUIRE = "it is not a connection yet: `async with pool.acquire() as connection:`"
 _ENGINE = "an engine can't say which transaction a job belongs to: "
 
 #: What people hand over by mistake, by the name of its class, and what they should hand over.
 _MISTAKEN = {
-    "psycopg_pool.pool.ConnectionPool": _POOL
-    + "pass a connection of it, `with pool.connection() as connection:`",
+    "psycopg_pool.pool.ConnectionPool": _POOL + "pass a connection of it, `with pool.connection() as connection:`",
     "psycopg_pool.pool_async.AsyncConnectionPool": _POOL
     + "pass a connection of it, `async with pool.connection() as connection:`",
     "psycopg2.pool.AbstractConnectionPool": _POOL + "pass a connection of it, `pool.getconn()`",
-    "asyncpg.pool.Pool": _POOL + "pass a connection of it, `async with pool.acquire() as connection:`",
-    "asyncpg.pool.PoolAcquireContext": "it is not a connection yet: `async with pool.acquire() as connection:`",
-    "aiomysql.pool.Pool": _POOL + "pass a connection of it, `async with pool.acquire() as connection:`",
-    "aiomysql.utils._ContextManager": "it is not a connection yet: `async with pool.acquire() as connection:`",
-    "asyncmy.pool.Pool": _POOL + "pass a connection of it, `async with pool.acquire() as connection:`",
-    "asyncmy.contexts._ContextManager": "it is not a connection yet: `async with pool.acquire() as connection:`",
-    "sqlalchemy.engine.base.Engine": _ENGINE
-    + "pass a connection of it, `with engine.begin() as connection:`",
+    "asyncpg.pool.Pool": _POOL_ACQUIRE,
+    "asyncpg.pool.PoolAcquireContext": _ACQUIRE,
+    "aiomysql.pool.Pool": _POOL_ACQUIRE,
+    "aiomysql.utils._ContextManager": _ACQUIRE,
+    "asyncmy.pool.Pool": _POOL_ACQUIRE,
+    "asyncmy.pool._PoolAcquireContext": _ACQUIRE,
+    "asyncmy.contexts._ContextManager": _ACQUIRE,
+    "sqlalchemy.engine.base.Engine": _ENGINE + "pass a connection of it, `with engine.begin() as connection:`",
     "sqlalchemy.ext.asyncio.engine.AsyncEngine": _ENGINE
     + "pass a connection of it, `async with engine.begin() as connection:`",
-    "sqlalchemy.orm.session.sessionmaker": "it makes sessions: pass one of them, `with Session.begin() as session:`",
-    "sqlalchemy.ext.asyncio.session.async_sessionmaker": "it makes sessions: pass one of them, "
+    "sqlalchemy.orm.session.sessionmaker": "it makes sessions: pass one, `with Session.begin() as session:`",
+    "sqlalchemy.ext.asyncio.session.async_sessionmaker": "it makes sessions: pass one, "
     "`async with Session.begin() as session:`",
     "sqlalchemy.pool.base.PoolProxiedConnection": "it is a raw connection in SQLAlchemy's wrapping: pass its "
     "`driver_connection`, or a Connection of the engine",
@@ -67,23 +68,21 @@ def unsupported(connection: object) -> UnsupportedConnection:
         return UnsupportedConnection(said + "a cursor has no transaction of its own: pass its connection")
     if any(name.endswith("Transaction") for name in names):
         return UnsupportedConnection(said + "pass the connection that this transaction is open on")
+    if any(name.startswith("contextlib.") for name in names):
+        return UnsupportedConnection(said + "it has not been entered: pass what `with … as connection:` gives")
     if inspect.isawaitable(connection):
         return UnsupportedConnection(said + "it has not been awaited: pass what awaiting it gives")
     return UnsupportedConnection(f"{said}dibs knows those of {_KNOWN}")
 
 
 def closed(connection: object) -> UnsupportedConnection:
-    return UnsupportedConnection(
-        f"this connection is not open ({names_of(type(connection))[0]}): pass an open one"
-    )
+    return UnsupportedConnection(f"this connection is not open ({names_of(type(connection))[0]}): pass an open one")
 
 
 def no_driver(package: str, extra: str, error: ImportError) -> ConfigurationError:
     """Return the error for a driver that dibs needs for its own connections and that can't be imported."""
     install = f'pip install "dibs[{extra}]"' if extra else "use a Python that was built with it"
-    return ConfigurationError(
-        f"dibs needs {package} for connections of its own: {install} (import said: {error})"
-    )
+    return ConfigurationError(f"dibs needs {package} for connections of its own: {install} (import said: {error})")
 
 
 def unreachable(url: DatabaseUrl, said: str, advice: str = "") -> DatabaseUnavailable:
@@ -94,7 +93,9 @@ def unreachable(url: DatabaseUrl, said: str, advice: str = "") -> DatabaseUnavai
 def reason(url: DatabaseUrl, said: str) -> str:
     """Return what a driver said, on one line and without the password."""
     parts = [part.strip(" \t-") for part in said.splitlines()]
-    line = "; ".join(part for part in parts if part and not part.startswith("Is the server running on that host")).replace(":;", ":")
+    line = "; ".join(
+        part for part in parts if part and not part.startswith("Is the server running on that host")
+    ).replace(":;", ":")
     secrets = {url.password, quote(url.password), quote(url.password, safe="")}
     for secret in secrets - {"", url.user, url.database}:
         line = line.replace(secret, "***")

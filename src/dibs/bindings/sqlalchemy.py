@@ -1,7 +1,7 @@
 """SQLAlchemy: connections and sessions that the user brought, blocking or async, over any of its drivers.
 
-A session is asked for its connection each time: it may have been given back and taken anew in between. SQLModel's
-and Flask-SQLAlchemy's sessions are sessions.
+A session is asked for its connection each time: it may have been given back and taken anew in between. The
+sessions of SQLModel and Flask-SQLAlchemy are sessions.
 """
 
 from __future__ import annotations
@@ -43,9 +43,7 @@ class Sqlalchemy:
 
     def answer(self, request: Request) -> Any:
         connection = self._current()
-        answer = _read(
-            connection.exec_driver_sql(*spelt(request, self._style), execution_options=_OPTIONS), request
-        )
+        answer = _read(connection.exec_driver_sql(*spelt(request, self._style), execution_options=_OPTIONS), request)
         if answer == -1 and self.family == "sqlite" and isinstance(request, Execute):
             answer = connection.exec_driver_sql(CHANGES, execution_options=_OPTIONS).scalar_one()
         return answer
@@ -117,17 +115,15 @@ def _dialect_of(session: Any) -> Dialect:
         dialect: Dialect = session.get_bind().dialect
     except UnboundExecutionError as error:
         raise UnsupportedConnection(
-            "this session does not say which database is meant, because it is bound to none or to one per table: "
-            "pass the connection, `session.connection(bind_arguments=…)`"
+            "this session does not say which database is meant, being bound to none or to one per table: pass "
+            "the connection, `session.connection(bind_arguments=…)`"
         ) from error
     return dialect
 
 
 def _family(dialect: Dialect) -> str:
     if dialect.name not in _FAMILIES:
-        raise UnsupportedConnection(
-            f"SQLAlchemy calls this database {dialect.name!r}, which no queue can be kept in"
-        )
+        raise UnsupportedConnection(f"SQLAlchemy calls this database {dialect.name!r}, which no queue can be kept in")
     return _FAMILIES[dialect.name]
 
 
@@ -156,16 +152,10 @@ def _commits_alone(connection: Connection) -> bool | Awaitable[bool]:
     if not is_async(driver):
         return driver.commits_alone
     if connection.dialect.driver == "asyncpg" and not pooled.dbapi_connection.autocommit:  # type: ignore[union-attr]
-        return (
-            False  # SQLAlchemy begins only with the first statement, and asyncpg knows nothing of it before
-        )
+        return False  # SQLAlchemy begins only with the first statement, and asyncpg knows nothing of it before
     return driver.commits_alone()
 
 
 def _will_begin(connection: Connection) -> bool:
     """Will the user's own listener begin a transaction, as SQLAlchemy's recipe for SQLite does?"""
-    return (
-        connection.dialect.name == "sqlite"
-        and not connection.in_transaction()
-        and bool(connection.dispatch.begin)
-    )
+    return connection.dialect.name == "sqlite" and not connection.in_transaction() and bool(connection.dispatch.begin)

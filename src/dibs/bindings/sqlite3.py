@@ -45,7 +45,5 @@ class Sqlite3:
             return False
         autocommit = getattr(connection, "autocommit", _LEGACY)
         if autocommit == _LEGACY:
-            return (
-                connection.isolation_level is None
-            )  # else it begins by itself before an INSERT (not before a WITH)
+            return connection.isolation_level is None  # else it begins by itself before an INSERT (not before a WITH)
         return bool(autocommit)

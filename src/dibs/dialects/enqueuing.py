@@ -64,12 +64,12 @@ class KeyedEnqueue(Spelling):
                 holders |= yield from self.find_new_holders(late)
 
         plain = [job for job in jobs if job.task_key is None]
-        ids = iter((yield from self.insert_jobs(plain, tell=tell)) if plain else ())
+        plain_ids = iter((yield from self.insert_jobs(plain, tell=tell)) if plain else [])
         answers: list[Enqueued] = []
         duplicates: Counter[int] = Counter()
         for job in jobs:
             if job.task_key is None:
-                answers.append(Enqueued(next(ids), True))
+                answers.append(Enqueued(next(plain_ids), True))
                 continue
             key = (job.task, job.task_key)
             if key in taken and firsts[key] is job:

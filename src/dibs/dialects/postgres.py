@@ -23,7 +23,7 @@ from dibs.dialects.enqueuing import KeyedEnqueue, jobs_json
 from dibs.dialects.spelling import utc
 from dibs.dialects.urls import DatabaseUrl
 from dibs.errors import ReadOnlyDatabase, UnsuitableDatabase
-from dibs.jobs import Claim, Enqueued, Lane, NewJob, Position, Renewal, Settled, Verdict
+from dibs.jobs import Claim, Lane, NewJob, Position, Renewal, Settled, Verdict
 from dibs.ops import Op, Value, execute, fetch
 
 _NEW_COLUMNS = "queue, task, payload, priority, max_attempts, task_key, key_until, retention, meta"
@@ -31,9 +31,7 @@ _NEW_TYPES = (
     "queue text, task text, payload json, priority smallint, max_attempts integer, task_key text, key_until text, "
     "retention float8, meta json, run_at timestamptz, delay float8"
 )
-_NEW_RUN_AT = (
-    "greatest(statement_timestamp(), coalesce(run_at, statement_timestamp() + coalesce(delay, 0) * interval '1 second'))"
-)
+_NEW_RUN_AT = "greatest(statement_timestamp(), coalesce(run_at, statement_timestamp() + coalesce(delay, 0) * interval '1 second'))"
 
 
 class Postgres(KeyedEnqueue, Dialect):
@@ -314,9 +312,7 @@ class Postgres(KeyedEnqueue, Dialect):
     """
 
     def settle(self, verdicts: Sequence[Verdict], *, worker: str) -> Op[dict[int, Settled]]:
-        rows = yield from fetch(
-            self.SETTLE, alone=True, verdicts=msgspec.json.encode(verdicts).decode(), worker=worker
-        )
+        rows = yield from fetch(self.SETTLE, alone=True, verdicts=msgspec.json.encode(verdicts).decode(), worker=worker)
         answers = dict.fromkeys((row[0] for row in rows), Settled.NOW)
         if missing := {verdict.id: verdict.claims for verdict in verdicts if verdict.id not in answers}:
             answers |= yield from self.look(missing, worker=worker)

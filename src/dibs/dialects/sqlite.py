@@ -48,14 +48,23 @@ _COLUMNS = "queue, task, payload, priority, max_attempts, task_key, key_until, r
 _NAMES = [*_COLUMNS.split(", "), "run_at", "delay"]
 
 
-def _asked(spelt: dict[str, str]) -> str:
+def _new_job(spelt: dict[str, str]) -> str:
     """Return the columns of a new job, for a SELECT or VALUES."""
     columns = ", ".join(spelt[name] for name in _COLUMNS.split(", "))
     return f"{columns}, max({_NOW}, coalesce({spelt['run_at']}, {_after(spelt['delay'])})), {_NOW}"
 
 
-_FROM_VALUES = _asked({name: f":{name}" for name in _NAMES})
-_FROM_LIST = _asked({name: f"json_extract(value, '$[{place}]')" for place, name in enumerate(_NAMES)})
+_FROM_VALUES = _new_job({name: f":{name}" for name in _NAMES})
+_FROM_LIST = _new_job({name: f"json_extract(value, '$[{place}]')" for place, name in enumerate(_NAMES)})
+
+# Of (run_at, id) >= (…) SQLite makes a range of run_at and a filter of id. That is enough: a claimed job is
+# gone from the index at once, so only rows that were passed over are read again. (A UNION ALL of
+# `run_at = … AND id >= …` and `run_at > …` is a range throughout, and makes each claim 60 µs dearer.)
+_DUE = """
+    status = 'ready' AND queue = :queue AND priority = :priority
+    AND (run_at, id) >= (:run_at, :id) AND run_at <= {now} AND task {in_tasks}
+    AND NOT EXISTS (SELECT 1 FROM dibs_queues WHERE queue = :queue AND paused_at IS NOT NULL)
+"""
 
 
 class SQLite(KeyedEnqueue, Dialect):
@@ -85,7 +94,7 @@ class SQLite(KeyedEnqueue, Dialect):
 
     def qualify(self, text: str) -> str:
         # An index is in its table's schema, and CREATE INDEX takes the table's name without it.
-        return re.sub(r"(\bINDEX \w+ ON )\S+\.", r"\1", super().qualify(text))
+        return re.sub(r'(\bINDEX .* ON )"\w+"\.', r"\1", super().qualify(text))
 
     def ids(self, ids: Iterable[int]) -> Value:
         return msgspec.json.encode(list(ids)).decode()
@@ -110,9 +119,7 @@ class SQLite(KeyedEnqueue, Dialect):
 
     def insert_jobs(self, jobs: Sequence[NewJob], *, tell: bool) -> Op[list[int]]:
         if len(jobs) == 1:
-            rows = yield from fetch(
-                self.INSERT_ONE, alone=True, **dict(zip(_NAMES, _values(jobs[0]), strict=True))
-            )
+            rows = yield from fetch(self.INSERT_ONE, alone=True, **_values(jobs[0]))
         else:
             rows = yield from fetch(self.INSERT_MANY, alone=True, jobs=_list(jobs))
         return sorted(row[0] for row in rows)
@@ -164,15 +171,16 @@ class SQLite(KeyedEnqueue, Dialect):
 
     # -- claim -----------------------------------------------------------------------------------
 
-    # From lane to lane through the index; DISTINCT would read every ready row.
+    # From lane to lane through the index; DISTINCT would read every ready row. So would > in place of >=,
+    # though its plan looks the same: SQLite seeks the first row of the lane and filters.
     NEXT_LANE: ClassVar[str] = """
         SELECT queue, priority FROM dibs_jobs
-        WHERE status = 'ready' AND (queue, priority) > (:queue, :priority)
+        WHERE status = 'ready' AND (queue, priority) >= (:queue, :priority)
         ORDER BY queue, priority LIMIT 1
     """
     NEXT_LANE_OF: ClassVar[str] = """
         SELECT queue, priority FROM dibs_jobs
-        WHERE status = 'ready' AND queue = :queue AND priority > :priority
+        WHERE status = 'ready' AND queue = :queue AND priority >= :priority
         ORDER BY priority LIMIT 1
     """
 
@@ -180,26 +188,20 @@ class SQLite(KeyedEnqueue, Dialect):
         step = self.NEXT_LANE if queues is None else self.NEXT_LANE_OF
         lanes: list[Lane] = []
         for queue in ("",) if queues is None else queues:
-            last = Lane(queue, _LOWEST)
-            while rows := (yield from fetch(step, alone=True, queue=last.queue, priority=last.priority)):
-                last = Lane(*rows[0])
-                lanes.append(last)
+            place = Lane(queue, _LOWEST)
+            while rows := (yield from fetch(step, alone=True, **place._asdict())):
+                lanes.append(Lane(*rows[0]))
+                place = Lane(lanes[-1].queue, lanes[-1].priority + 1)
         return lanes
 
-    # Of (run_at, id) >= (…) SQLite makes a range of run_at and a filter of id. That is enough: a claimed job
-    # is gone from the index at once, so only rows that were passed over are read again. (A UNION ALL of
-    # `run_at = … AND id >= …` and `run_at > …` is a range throughout, and makes each claim 60 µs dearer.)
+    # A look first, since it takes no lock: a worker that polls in vain waits for no writer, and none for it.
+    PEEK: ClassVar[str] = f"SELECT 1 FROM dibs_jobs WHERE {_DUE} LIMIT 1"
+
     # Rows are numbered as they come, in order. UPDATE … FROM works all of it out before it changes anything.
     CLAIM: ClassVar[str] = f"""
         WITH picked AS MATERIALIZED (
-            SELECT id, crashes, row_number() OVER () <= :start AS starts FROM (
-                SELECT id, crashes FROM dibs_jobs
-                WHERE status = 'ready' AND queue = :queue AND priority = :priority
-                  AND (run_at, id) >= (:run_at, :id) AND run_at <= {{now}} AND task {{in_tasks}}
-                  AND NOT EXISTS (SELECT 1 FROM dibs_queues WHERE queue = :queue AND paused_at IS NOT NULL)
-                ORDER BY run_at, id
-                LIMIT :limit
-            )
+            SELECT id, crashes, row_number() OVER () <= :start AS starts
+            FROM (SELECT id, crashes FROM dibs_jobs WHERE {_DUE} ORDER BY run_at, id LIMIT :limit)
         )
         UPDATE dibs_jobs AS j SET
             status = 'running', claims = j.claims + 1, lease_owner = :worker,
@@ -221,18 +223,11 @@ class SQLite(KeyedEnqueue, Dialect):
         limit: int,
     ) -> Op[list[Claim]]:
         run_at, job_id = since or (_BEGINNING, 0)
+        due: dict[str, Value] = {**lane._asdict(), "run_at": run_at, "id": job_id, "tasks": tasks}
+        if not (yield from fetch(self.PEEK, alone=True, **due)):
+            return []
         rows = yield from fetch(
-            self.CLAIM,
-            alone=True,
-            queue=lane.queue,
-            priority=lane.priority,
-            run_at=run_at,
-            id=job_id,
-            tasks=tasks,
-            worker=worker,
-            lease=lease,
-            start=start,
-            limit=limit,
+            self.CLAIM, alone=True, **due, worker=worker, lease=lease, start=start, limit=limit
         )
         return self.claims_from(rows)
 
@@ -283,26 +278,14 @@ class SQLite(KeyedEnqueue, Dialect):
         answers: dict[int, Settled] = {}
         frees: list[int] = []
         for verdict in verdicts:
-            if verdict.status is not State.READY and verdict.keep <= 0:
-                rows = yield from fetch(
-                    self.SETTLE_UNKEPT, id=verdict.id, claims=verdict.claims, worker=worker
-                )
-            else:
-                rows = yield from fetch(
-                    self.SETTLE,
-                    id=verdict.id,
-                    claims=verdict.claims,
-                    worker=worker,
-                    status=str(verdict.status),
-                    attempts=verdict.attempts,
-                    releases=verdict.releases,
-                    delay=verdict.delay,
-                    ran=verdict.ran,
-                    keep=verdict.keep,
-                    result=_text(verdict.result),
-                    error=verdict.error,
-                    errors=_text(verdict.errors),
-                )
+            unkept = verdict.status is not State.READY and verdict.keep <= 0
+            values = msgspec.structs.asdict(verdict) | {
+                "status": str(verdict.status),
+                "result": _text(verdict.result),
+                "errors": _text(verdict.errors),
+                "worker": worker,
+            }
+            rows = yield from fetch(self.SETTLE_UNKEPT if unkept else self.SETTLE, alone=False, **values)
             for (frees_key,) in rows:
                 answers[verdict.id] = Settled.NOW
                 if frees_key:
@@ -377,22 +360,15 @@ def _text(json: msgspec.Raw | None) -> str | None:
     return None if json is None else bytes(json).decode()
 
 
-def _values(job: NewJob) -> list[Value]:
-    """Return a job's values in the order of `_NAMES`."""
-    return [
-        job.queue,
-        job.task,
-        _text(job.payload),
-        job.priority,
-        job.max_attempts,
-        job.task_key,
-        job.key_until,
-        job.retention,
-        _text(job.meta),
-        None if job.run_at is None else stored(job.run_at),
-        job.delay,
-    ]
+def _values(job: NewJob) -> dict[str, Value]:
+    return msgspec.structs.asdict(job) | {
+        "payload": _text(job.payload),
+        "meta": _text(job.meta),
+        "run_at": None if job.run_at is None else stored(job.run_at),
+    }
 
 
 def _list(jobs: Sequence[NewJob]) -> str:
-    return msgspec.json.encode([_values(job) for job in jobs]).decode()
+    """Return jobs as a JSON list of lists, in the order of `_NAMES`."""
+    values = [_values(job) for job in jobs]
+    return msgspec.json.encode([[value[name] for name in _NAMES] for value in values]).decode()

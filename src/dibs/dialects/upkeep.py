@@ -65,7 +65,9 @@ class Upkeep(Spelling):
         expired: list[Expired] = []
         back: dict[str, list[int]] = defaultdict(list)
         for row in rows:
-            (job_id, task, queue, attempts, most, crashes, claims, owner, key, key_until, retention, errors, cancel) = row
+            (job_id, task, queue, attempts, most, crashes, claims, owner, key, key_until, retention, errors, cancel) = (
+                row
+            )
             status, reason = after_expiry(
                 attempts=attempts, max_attempts=most, crashes=crashes + 1, cancelling=bool(cancel)
             )
@@ -131,7 +133,9 @@ class Upkeep(Spelling):
         """Keep finished rows a while longer: something of the user's refers to them and they can't be deleted."""
         return (yield from execute(self.POSTPONE, ids=self.ids(ids), delay=delay))
 
-    FIND_DUPLICATES: ClassVar[str] = "SELECT id, job_id, times FROM dibs_duplicates ORDER BY id LIMIT :limit {for_update} {skip_locked}"
+    FIND_DUPLICATES: ClassVar[str] = (
+        "SELECT id, job_id, times FROM dibs_duplicates ORDER BY id LIMIT :limit {for_update} {skip_locked}"
+    )
     COUNT_FOLDED: ClassVar[str] = """
         INSERT INTO dibs_duplicates (job_id, times, created_at) VALUES (:job_id, :times, {now})
     """
@@ -143,7 +147,9 @@ class Upkeep(Spelling):
         SELECT job_id FROM dibs_keys
         WHERE task = :task AND task_key = :task_key AND job_id = :job_id {for_update} {skip_locked}
     """
-    KEY_IS_THERE: ClassVar[str] = "SELECT 1 FROM dibs_keys WHERE task = :task AND task_key = :task_key AND job_id = :job_id"
+    KEY_IS_THERE: ClassVar[str] = (
+        "SELECT 1 FROM dibs_keys WHERE task = :task AND task_key = :task_key AND job_id = :job_id"
+    )
     FREE_LOOSE: ClassVar[str] = "DELETE FROM dibs_keys WHERE task = :task AND task_key = :task_key AND job_id = :job_id"
     DROP_LOOSE: ClassVar[str] = "DELETE FROM dibs_loose_keys WHERE id {in_ids}"
 

@@ -49,7 +49,9 @@ def parse(text: str) -> DatabaseUrl:
     if not separator or scheme is None:
         known = ", ".join(f"{name}://" for name in sorted(set(SCHEMES.values())))
         shown = f"{written}://…" if separator else "it has no ://"
-        raise ConfigurationError(f"not a database URL that dibs knows ({shown}): write one of {known} such as {EXAMPLE}")
+        raise ConfigurationError(
+            f"not a database URL that dibs knows ({shown}): write one of {known} such as {EXAMPLE}"
+        )
     if scheme == "sqlite":
         return _file(rest)
     parts = urlsplit(f"//{rest}")

@@ -53,7 +53,9 @@ def require(dialect: Dialect, connection: OwnConnection) -> None:
     if schema == 0:
         raise SchemaError(f"the tables of dibs are missing {where}: run `dibs migrate`")
     if schema < OLDEST_SCHEMA:
-        raise SchemaError(f"the tables of dibs are at version {schema} {where}, this code needs {SCHEMA}: run `dibs migrate`")
+        raise SchemaError(
+            f"the tables of dibs are at version {schema} {where}, this code needs {SCHEMA}: run `dibs migrate`"
+        )
     if oldest_code > SCHEMA:
         raise SchemaError(
             f"the tables of dibs are at version {schema} {where} and need code that knows at least {oldest_code}; "

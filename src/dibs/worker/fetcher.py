@@ -12,7 +12,8 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 from dibs.app import Dibs
 from dibs.errors import DatabaseError, DatabaseUnavailable, LostClaim, OutcomeUnknown, ReadOnlyDatabase, SchemaError
@@ -257,7 +258,9 @@ class Fetcher:
         claim = run.claim
         if settled is Settled.LOST:
             logger.warning(
-                "job %d: lost: its lease ran out and it was taken back, so what %s gave is refused", claim.id, claim.task
+                "job %d: lost: its lease ran out and it was taken back, so what %s gave is refused",
+                claim.id,
+                claim.task,
             )
         elif settled is Settled.ALREADY:
             logger.debug("job %d: %s was settled already", claim.id, claim.task)
@@ -266,7 +269,12 @@ class Fetcher:
         elif verdict.status is State.READY and verdict.error:
             logger.warning(
                 "job %d: attempt %d of %d of %s failed, again in %.0f s: %s",
-                claim.id, verdict.attempts, claim.max_attempts, claim.task, verdict.delay, _last_line(verdict.error),
+                claim.id,
+                verdict.attempts,
+                claim.max_attempts,
+                claim.task,
+                verdict.delay,
+                _last_line(verdict.error),
             )
         else:
             logger.debug("job %d: %s %s", claim.id, claim.task, verdict.status)
@@ -278,7 +286,9 @@ class Fetcher:
             if isinstance(slots, ThreadSlots):
                 for run in list(slots.overdue()):
                     run.stuck = True
-                    logger.warning("job %d: %s ran out of time; its thread can't be stopped", run.claim.id, run.task.name)
+                    logger.warning(
+                        "job %d: %s ran out of time; its thread can't be stopped", run.claim.id, run.task.name
+                    )
                     self.report(run, TimedOut(run.task.options.timeout or 0.0))
 
     def _mark(self) -> None:
@@ -320,7 +330,11 @@ class Fetcher:
             for slots in self.slots:
                 for run in slots.busy:
                     if run.ended is None:
-                        logger.warning("job %d: %s did not end within the time of grace; it is released", run.claim.id, run.task.name)
+                        logger.warning(
+                            "job %d: %s did not end within the time of grace; it is released",
+                            run.claim.id,
+                            run.task.name,
+                        )
                         self.report(run, Stopped())
                         if isinstance(slots, LoopSlots) and run.interrupt is not None:
                             run.interrupt()
@@ -413,13 +427,13 @@ class Fetcher:
             if now < self._next_unknown.get(lane, 0.0):
                 continue
             self._next_unknown[lane] = now + UNKNOWN_EVERY
-            op = _bound(self._dialect.unknown_task, lane, tasks=known)
-            unknown = self._store.run(op)
+            unknown = self._store.run(partial(self._dialect.unknown_task, lane, tasks=known))
             if unknown is not None and unknown not in self._reported:
                 self._reported.add(unknown)
                 logger.warning(
                     "queue %r has jobs of task %r, which this worker does not know: they are left for one that does",
-                    lane.queue, unknown,
+                    lane.queue,
+                    unknown,
                 )
 
     def _nothing_left(self) -> bool:
@@ -428,7 +442,7 @@ class Fetcher:
             return False
         self.lanes.learn(self._store.run(lambda: self._dialect.lanes(self.lanes.queues)))
         known = self._dialect.names([task for slots in self.slots for task in slots.tasks])
-        if any(self._store.run(_bound(self._dialect.due, lane, tasks=known)) for lane in self.lanes.in_order()):
+        if any(self._store.run(partial(self._dialect.due, lane, tasks=known)) for lane in self.lanes.in_order()):
             return False
         return not self._store.run(lambda: self._dialect.past(self.lanes.queues))
 
@@ -437,10 +451,6 @@ def _wants(slots: Slots) -> bool:
     """Should we claim for these slots now? With work waiting, only when a good batch fits."""
     free, ahead = slots.room()
     return free > 0 or ahead > slots.waiting
-
-
-def _bound(method: Callable[..., Op[object]], *args: object, **kwargs: object) -> Callable[[], Op[object]]:
-    return lambda: method(*args, **kwargs)
 
 
 def _last_line(error: str | None) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from functools import partial
 
 from dibs.errors import DatabaseError
 from dibs.store import Store
@@ -65,11 +66,13 @@ class Leases:
             batch = {run.claim.id: run for run in runs[start : start + BATCH]}
             held = [(run.claim.id, run.claim.claims) for run in batch.values()]
             sent = time.monotonic()
-            renewal = self._store.run(lambda held=held: self._dialect.renew(held, worker=self._worker, lease=self._lease))
+            renewal = self._store.run(partial(self._dialect.renew, held, worker=self._worker, lease=self._lease))
             for job_id, run in batch.items():
                 if job_id in renewal.lost:
                     if job_id in self._holdings and not run.ended:
-                        logger.warning("job %d: its lease ran out and it was taken back; %s is told", job_id, run.task.name)
+                        logger.warning(
+                            "job %d: its lease ran out and it was taken back; %s is told", job_id, run.task.name
+                        )
                         run.lose()
                     self._holdings.drop(run)
                 elif job_id in renewal.renewed:

@@ -56,14 +56,14 @@ class Slots(ABC):
         if self._usual is None:
             return free, 0
         now = time.monotonic()
-        quick = self.size - sum(1 for run in tuple(self._busy) if run.begun is not None and now - run.begun > AHEAD)
+        quick = self.size - sum(1 for run in self.busy if run.begun is not None and now - run.begun > AHEAD)
         ahead = min(int(quick * AHEAD / max(self._usual, 1e-5)), MOST_AHEAD) - max(waiting - (self.size - busy), 0)
         return free, max(ahead, 0)
 
     @property
     def busy(self) -> list[Run]:
         """The runs whose code is running now."""
-        return list(tuple(self._busy))
+        return list(self._busy)
 
     @property
     def waiting(self) -> int:
@@ -84,6 +84,7 @@ class Slots(ABC):
     @abstractmethod
     def _admit(self, runs: Sequence[Run]) -> None: ...
 
+    @abstractmethod
     def close(self) -> None:
         """Let the threads end when they have nothing left to do."""
 
@@ -105,13 +106,13 @@ class Slots(ABC):
             return Returned(None)
         try:
             text = self._app.codec.dump(result, path="result")
-            problem = f"it is {len(text)} characters of JSON, the most is {MOST_RESULT}" if len(text) > MOST_RESULT else ""
+            problem = (
+                f"it is {len(text)} characters of JSON, the most is {MOST_RESULT}" if len(text) > MOST_RESULT else ""
+            )
         except Exception as error:  # noqa: BLE001 - whatever is wrong with a result, the job is done
             text, problem = "", str(error)
         if problem:
-            self._app.warn_once(
-                f"result {run.task.name}", "the result of %s is not stored: %s", run.task.name, problem
-            )
+            self._app.warn_once(f"result {run.task.name}", "the result of %s is not stored: %s", run.task.name, problem)
             return Returned(None)
         return Returned(text)
 

@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 from dibs.errors import DatabaseError, DatabaseUnavailable
 from dibs.store import Store
@@ -62,7 +63,7 @@ class Upkeep:
                 if time.monotonic() < next_look[name]:
                     continue
                 try:
-                    if self._store.run(lambda name=name, every=every: self._dialect.chore(name, every=every * 0.9)):
+                    if self._store.run(partial(self._dialect.chore, name, every=every * 0.9)):
                         work()
                     next_look[name] = time.monotonic() + (0.0 if name == "expire" else every / 4)
                 except DatabaseError as error:
@@ -80,8 +81,8 @@ class Upkeep:
         """
         end = time.monotonic() + LONGEST_TURN
         while time.monotonic() < end:
-            reachable = self._store.reachable()
-            expired = self._store.run(lambda: self._dialect.expire(reachable=reachable, limit=EXPIRE_BATCH))
+            op = partial(self._dialect.expire, reachable=self._store.reachable(), limit=EXPIRE_BATCH)
+            expired = self._store.run(op)
             for job in expired:
                 logger.warning(
                     "job %d: the lease of %s ran out in %s; it is %s now", job.id, job.task, job.owner, job.status
@@ -115,7 +116,7 @@ def prune(store: Store, *, until: float | None = None) -> int:
         if not ids:
             break
         try:
-            number = store.run(lambda ids=ids: store.dialect.prune(ids))
+            number = store.run(partial(store.dialect.prune, ids))
         except DatabaseUnavailable:
             raise
         except DatabaseError:

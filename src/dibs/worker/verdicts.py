@@ -151,7 +151,9 @@ def _back(claim: Claim, *, delay: float, ran: float | None, released: int = 0) -
 
 def _errors(claim: Claim, error: str, at: str) -> msgspec.Raw:
     # Five of these are on the row: each gets its share of what the last one may have.
-    return msgspec.Raw(with_error(claim.errors, attempt=claim.attempts, error=shorten(error, MOST_ERROR // 4), at=at).encode())
+    return msgspec.Raw(
+        with_error(claim.errors, attempt=claim.attempts, error=shorten(error, MOST_ERROR // 4), at=at).encode()
+    )
 
 
 # -- error texts ---------------------------------------------------------------------------------
@@ -168,7 +170,9 @@ def text_of(error: BaseException) -> str:
 
 def _from_task(trace: TracebackType | None) -> TracebackType | None:
     """Leave out the frames of the worker that called the task."""
-    while trace is not None and trace.tb_next is not None and trace.tb_frame.f_globals.get("__package__") == "dibs.worker":
+    while (
+        trace is not None and trace.tb_next is not None and trace.tb_frame.f_globals.get("__package__") == "dibs.worker"
+    ):
         trace = trace.tb_next
     return trace
 

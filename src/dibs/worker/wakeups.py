@@ -66,7 +66,7 @@ class Wakeups:
                         self._hear(told)
             except DatabaseError as error:
                 logger.debug("not listening: %s", error)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - only a hint; polling finds what is not heard
                 if connection is None or self._closing.is_set():
                     logger.debug("not listening: %s", error)
                 else:

@@ -62,7 +62,9 @@ class Worker:
         Raises InvalidArgument for a setting out of range, ConfigurationError when the app has no tasks.
         """
         if not app.tasks:
-            raise ConfigurationError("this app has no tasks: import the modules that define them before the worker starts")
+            raise ConfigurationError(
+                "this app has no tasks: import the modules that define them before the worker starts"
+            )
         if isinstance(queues, str):
             raise InvalidArgument("queues", "takes a list of names")
         self.app = app
@@ -134,7 +136,10 @@ class Worker:
             fetcher.stop(grace=self.grace)
         thread = threading.Thread(target=self._fetch, args=(fetcher,), name="dibs-fetcher", daemon=True)
         logger.info(
-            "worker %s works on %s: %s", self.name, self.app.url, ", ".join(self.queues) if self.queues else "all queues"
+            "worker %s works on %s: %s",
+            self.name,
+            self.app.url,
+            ", ".join(self.queues) if self.queues else "all queues",
         )
         for part in parts:
             part.start()
