@@ -25,7 +25,11 @@ VARIABLES = {
     "mariadb": "DIBS_TEST_MARIADB_URL",
     "mariadb11": "DIBS_TEST_MARIADB_11_URL",
 }
-NAMES = ["sqlite", *(name for name, variable in VARIABLES.items() if os.environ.get(variable))]
+NAMES = [
+    name
+    for name in ("sqlite", *VARIABLES)
+    if (name == "sqlite" or os.environ.get(VARIABLES[name])) and os.environ.get("DIBS_TEST_ONLY") in (None, "", name)
+]
 
 #: In the order in which rows may be deleted; there are no foreign keys between them.
 TABLES = ("dibs_jobs", "dibs_keys", "dibs_loose_keys", "dibs_duplicates", "dibs_queues")
@@ -115,8 +119,9 @@ class new_database:  # noqa: N801 - used like a function
         return urlunsplit(urlsplit(self._server)._replace(path=f"/{self._database}"))
 
     def __exit__(self, *_: object) -> None:
-        force = " WITH (FORCE)" if self._server.startswith("postgres") else ""
-        self._run(f"DROP DATABASE IF EXISTS {self._database}{force}")
+        if self._server.startswith("postgres"):  # it refuses while somebody is connected
+            self._run(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{self._database}'")
+        self._run(f"DROP DATABASE IF EXISTS {self._database}")
 
 
 def _migrate(url: str) -> None:

@@ -13,12 +13,12 @@ import msgspec
 
 from dibs import ops
 from dibs.bindings import bind, connector, is_async
+from dibs.bulk import Bulk
 from dibs.codec import Codec, JsonCodec
 from dibs.dialects import EXAMPLE, Dialect, dialect_for, parse
 from dibs.errors import (
     AutocommitConnection,
     ConfigurationError,
-    DatabaseUnavailable,
     InvalidArgument,
     JobNotFound,
     KeyTaken,
@@ -52,9 +52,6 @@ logger = logging.getLogger("dibs")
 
 #: Where the database's URL is looked for when none is given.
 VARIABLES = ("DIBS_DATABASE_URL", "DATABASE_URL")
-
-#: Payload bytes in one statement of a bulk enqueue, at most (servers limit the size of a packet).
-CHUNK_BYTES = 1_000_000
 
 
 class Dibs:
@@ -174,25 +171,25 @@ class Dibs:
 
     def enqueue_call(self, call: Call[R]) -> Job[R]:
         """Write one call as a job; what `task.enqueue` does."""
-        new = self._new_job(call)
+        new = self.new_job(call)
         (job,) = self.run_on(
             call.options.connection,
-            lambda: self._enqueue([new]),
+            lambda: self.enqueue_op([new]),
             once=new.task_key is None,
-            together=self._together([new]),
+            together=self.takes_transaction([new]),
         )
-        return self._job(call.task, new, job)
+        return self.handle(call.task, new, job)
 
     async def aenqueue_call(self, call: Call[R]) -> Job[R]:
         """`enqueue_call` for async code."""
-        new = self._new_job(call)
+        new = self.new_job(call)
         (job,) = await self.arun_on(
             call.options.connection,
-            lambda: self._enqueue([new]),
+            lambda: self.enqueue_op([new]),
             once=new.task_key is None,
-            together=self._together([new]),
+            together=self.takes_transaction([new]),
         )
-        return self._job(call.task, new, job)
+        return self.handle(call.task, new, job)
 
     def enqueue_many(self, calls: Iterable[Call[Any]], *, connection: Any = None) -> list[Job[Any]]:
         """Write many calls as jobs: all or none of them; return the jobs in the order of the calls.
@@ -201,23 +198,23 @@ class Dibs:
         Raises InvalidArgument that names the call that does not fit, as `[15000].order_id`; nothing is stored then.
         On a connection of yours in autocommit mode more than one chunk is refused (AutocommitConnection).
         """
-        bulk = _Bulk(self, calls, connection)
+        bulk = Bulk(self, calls, connection)
         return bulk.jobs(self.run_on(bulk.connection, bulk.op, once=bulk.once, together=bulk.together))
 
     async def aenqueue_many(self, calls: Iterable[Call[Any]], *, connection: Any = None) -> list[Job[Any]]:
         """`enqueue_many` for async code."""
-        bulk = _Bulk(self, calls, connection)
+        bulk = Bulk(self, calls, connection)
         return bulk.jobs(await self.arun_on(bulk.connection, bulk.op, once=bulk.once, together=bulk.together))
 
-    def _enqueue(self, jobs: Sequence[NewJob]) -> Op[list[Enqueued]]:
+    def enqueue_op(self, jobs: Sequence[NewJob]) -> Op[list[Enqueued]]:
         return self.dialect.enqueue(jobs, tell=self.notify)
 
-    def _together(self, jobs: Sequence[NewJob]) -> str | None:
+    def takes_transaction(self, jobs: Sequence[NewJob]) -> str | None:
         """Name what takes a transaction in writing these jobs, if anything does."""
         keyed = self.dialect.keys_take_a_transaction and any(job.task_key is not None for job in jobs)
         return "an enqueue with a key" if keyed else None
 
-    def _new_job(self, call: Call[Any]) -> NewJob:
+    def new_job(self, call: Call[Any]) -> NewJob:
         """Check and encode a call; nothing has been sent to a database when this raises."""
         task, options = call.task, call.options
         if task.app is not self:
@@ -249,7 +246,7 @@ class Dibs:
             retention=options.retention,
         )
 
-    def _job(self, task: Task[Any, R], new: NewJob, enqueued: Enqueued) -> Job[R]:
+    def handle(self, task: Task[Any, R], new: NewJob, enqueued: Enqueued) -> Job[R]:
         if enqueued.differs:
             logger.warning(
                 "%s with key %r is a duplicate of job %d, which has other arguments: nothing was enqueued",
@@ -397,64 +394,6 @@ class _Decorator:
     @overload
     def __call__(self, function: Callable[P, R], /) -> SyncTask[P, R]: ...
     def __call__(self, function: Any, /) -> Any: ...
-
-
-class _Bulk:
-    """A bulk enqueue: reads the calls in chunks, writes each with one statement, all in one transaction."""
-
-    def __init__(self, app: Dibs, calls: Iterable[Call[Any]], connection: Any) -> None:
-        self._app = app
-        self._calls = iter(enumerate(calls))
-        self._read: list[tuple[Task[Any, Any], NewJob]] = []
-        self._moved_on = False
-        self.connection = connection
-        self._first = self._next_chunk()
-        self._second = self._next_chunk()
-        #: A bulk of one chunk whose jobs all have keys may be asked again when its outcome is unknown.
-        self.once = bool(self._second) or any(new.task_key is None for new in self._first)
-        self.together = "a bulk enqueue of more than one chunk" if self._second else app._together(self._first)
-
-    def op(self) -> Op[list[Enqueued]]:
-        """Write the chunks. Calls of a generator are read only once, so only a single chunk can be tried again."""
-        if self._moved_on:
-            raise DatabaseUnavailable(
-                "the connection was lost in the middle of a bulk enqueue, and the calls read by then can't be read "
-                "again: nothing was stored, so enqueue them anew"
-            )
-        if not self._second:
-            return (yield from self._app._enqueue(self._first)) if self._first else []
-        self._moved_on = True
-        answers = yield from ops.together(self._app._enqueue(self._first))
-        chunk = self._second
-        while chunk:
-            answers += yield from self._app._enqueue(chunk)
-            chunk = self._next_chunk()
-        return answers
-
-    def _next_chunk(self) -> list[NewJob]:
-        chunk: list[NewJob] = []
-        size = 0
-        for index, call in self._calls:
-            if not isinstance(call, Call):
-                raise InvalidArgument(f"[{index}]", f"takes calls made by task.call(…), not {type(call).__name__}")
-            if call.options.connection is not None and call.options.connection is not self.connection:
-                if self.connection is not None or self._read:
-                    raise InvalidArgument(f"[{index}].connection", "is another one than that of the calls before it")
-                self.connection = call.options.connection
-            try:
-                new = self._app._new_job(call)
-            except InvalidArgument as error:
-                dot = "." if error.path and not error.path.startswith("[") else ""
-                raise InvalidArgument(f"[{index}]{dot}{error.path}", error.problem) from None
-            chunk.append(new)
-            self._read.append((call.task, new))
-            size += len(bytes(new.payload)) + 200
-            if len(chunk) >= self._app.dialect.chunk or size >= CHUNK_BYTES:
-                break
-        return chunk
-
-    def jobs(self, answers: list[Enqueued]) -> list[Job[Any]]:
-        return [self._app._job(task, new, answer) for (task, new), answer in zip(self._read, answers, strict=True)]
 
 
 class _NamingMigrate:

@@ -14,9 +14,9 @@ import dataclasses
 import re
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import Annotated, Any, NamedTuple, NotRequired, Required, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired, Required, Union, get_args, get_origin
 
 import msgspec
 import msgspec.inspect
@@ -89,6 +89,8 @@ def _readable(annotation: Any, known: _Known) -> Any:
     if trouble is None:
         return annotation
     origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return _constants(_name(annotation), arguments)
     if origin is Annotated:
         return Annotated[_readable(arguments[0], known), *annotation.__metadata__]
     if origin in (Union, types.UnionType):
@@ -101,7 +103,7 @@ def _readable(annotation: Any, known: _Known) -> Any:
         return _SAME_AS[annotation]
     if isinstance(annotation, type):
         if issubclass(annotation, Enum) and len(annotation):
-            return _enum(annotation)
+            return _constants(_name(annotation), annotation)
         if (shape := _shape(annotation)) is not None:
             return known.get(annotation) or _record(annotation, shape, known)
     raise ConfigurationError(f"{_name(annotation)} cannot be read from JSON ({trouble})")
@@ -182,20 +184,20 @@ def _convert(value: Any, annotation: Any) -> Any:
         raise _unfit(error) from error
 
 
-def _enum(kind: type[Enum]) -> type:
-    """Stand in for an enum whose values msgspec does not read: find the member that is written like this."""
+def _constants(name: str, constants: Iterable[Any]) -> type:
+    """Stand in for an enum or a Literal whose values msgspec does not read: find what is written like this."""
     try:
-        members = {msgspec.json.encode(plain(member.value)): member for member in kind}
+        written = {msgspec.json.encode(plain(constant)): constant for constant in constants}
     except Refused as refused:
-        raise ConfigurationError(f"{_name(kind)} has a member whose value {refused.problem}") from None
+        raise ConfigurationError(f"{name} has a value that {refused.problem}") from None
 
-    def read(value: Any) -> Enum:
+    def read(value: Any) -> Any:
         text = msgspec.json.encode(value)
-        if text not in members:
-            raise InvalidArgument("", f"{text.decode()} is no value of {_name(kind)}")
-        return members[text]
+        if text not in written:
+            raise InvalidArgument("", f"{text.decode()} is no value of {name}")
+        return written[text]
 
-    return _stand_in(_name(kind), read)
+    return _stand_in(name, read)
 
 
 def _union(options: tuple[Any, ...], known: _Known) -> Any:

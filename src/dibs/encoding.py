@@ -293,7 +293,6 @@ _COMPOUNDS: dict[type, Callable[[Any, Above], Any]] = {
     set: _items,
     frozenset: _items,
     msgspec.Struct: _struct,
-    Enum: _enum,
 }
 
 

@@ -15,7 +15,7 @@ from dibs.params import Style
 class _Quiet(Cursor):
     """A cursor that does not fetch and print warnings: a duplicate under INSERT IGNORE is no news."""
 
-    async def _show_warnings(self, conn: Any) -> None:
+    async def _show_warnings(self, connection: Any) -> None:
         pass
 
 

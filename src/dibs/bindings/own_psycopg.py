@@ -77,13 +77,17 @@ def connect(url: DatabaseUrl, *, name: str) -> OwnPsycopg:
     The URL may have all parameters that libpq knows.
     """
     parameters = _parameters(url)
+    options = str(parameters.get("options", "")).lower()
+    settings = {key: value for key, value in SETTINGS.items() if key.lower() not in options}
+    raw = None
     try:
         raw = PatientConnection.connect(
             autocommit=True, **{**PARAMETERS, "fallback_application_name": name, **parameters}
         )
-        options = str(parameters.get("options", ""))
-        return OwnPsycopg(raw, {key: value for key, value in SETTINGS.items() if key not in options})
+        return OwnPsycopg(raw, settings)
     except psycopg.Error as error:
+        if raw is not None:
+            raw.close()
         raise unreachable(url, str(error), _advice(str(error))) from error
 
 
@@ -122,12 +126,14 @@ class PatientConnection(psycopg.Connection[Any]):
         return super().wait(gen, *how, **named)
 
     def _patiently(self, gen: Generator[Any, Any, Any], patience: float) -> Generator[Any, Any, Any]:
-        deadline = time.monotonic() + patience
+        heard = time.monotonic()
         try:
             wanted = next(gen)
             while True:
-                ready = yield wanted  # psycopg sends something false every tenth of a second
-                if not ready and time.monotonic() > deadline:
+                ready = yield wanted
+                if ready:
+                    heard = time.monotonic()
+                elif time.monotonic() > heard + patience:  # psycopg says "not ready" every tenth of a second
                     self.pgconn.finish()
                     raise psycopg.OperationalError(f"no answer within {patience:g} s")
                 wanted = gen.send(ready)
@@ -202,13 +208,16 @@ class OwnPsycopg:
             self._raw.close()
 
     def trouble(self, error: BaseException) -> Trouble:
-        if self._raw.closed or self._raw.broken:
-            return Trouble.LOST
-        if not isinstance(error, psycopg.Error):
-            return Trouble.OTHER
-        code = error.sqlstate
-        if code is None:
-            return Trouble.LOST if isinstance(error, psycopg.OperationalError) else Trouble.OTHER
-        if isinstance(error, psycopg.errors.FeatureNotSupported) and "cached plan" in str(error):
-            return Trouble.LOST  # a migration changed what a prepared statement returns: a new session plans anew
-        return TROUBLES.get(code) or TROUBLES.get(code[:2], Trouble.OTHER)
+        return Trouble.LOST if self._raw.closed or self._raw.broken else trouble(error)
+
+
+def trouble(error: BaseException) -> Trouble:
+    """Say what kind of trouble an error of psycopg's is, on a connection that is still open."""
+    if not isinstance(error, psycopg.Error):
+        return Trouble.OTHER
+    code = error.sqlstate
+    if code is None:
+        return Trouble.LOST if isinstance(error, psycopg.OperationalError) else Trouble.OTHER
+    if isinstance(error, psycopg.errors.FeatureNotSupported) and "cached plan" in str(error):
+        return Trouble.LOST  # a migration changed what a prepared statement returns: a new session plans anew
+    return TROUBLES.get(code) or TROUBLES.get(code[:2], Trouble.OTHER)

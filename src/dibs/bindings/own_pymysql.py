@@ -67,7 +67,6 @@ _CODES = {
 }
 TROUBLES = {code: trouble for trouble, codes in _CODES.items() for code in codes}
 
-
 _connect: Any = pymysql.connect  # PyMySQL has no types
 _error: Any = pymysql.OperationalError
 
@@ -90,6 +89,7 @@ def connect(url: DatabaseUrl, *, name: str) -> OwnPymysql:
     try:
         return OwnPymysql(raw)
     except pymysql.Error as error:
+        raw.close()
         raise unreachable(url, _said(error), _advice(error)) from error
 
 
@@ -225,8 +225,11 @@ class OwnPymysql:
             self._raw.close()
 
     def trouble(self, error: BaseException) -> Trouble:
-        if not self._raw.open:
-            return Trouble.LOST
-        if not isinstance(error, pymysql.Error) or not error.args:
-            return Trouble.OTHER
-        return TROUBLES.get(error.args[0], Trouble.OTHER)
+        return trouble(error) if self._raw.open else Trouble.LOST
+
+
+def trouble(error: BaseException) -> Trouble:
+    """Say what kind of trouble an error of PyMySQL's is, on a connection that is still open."""
+    if not isinstance(error, pymysql.Error) or not error.args:
+        return Trouble.OTHER
+    return TROUBLES.get(error.args[0], Trouble.OTHER)

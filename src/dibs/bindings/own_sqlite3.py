@@ -97,7 +97,7 @@ def _set_up(raw: sqlite3.Connection, synchronous: str, *, patience: float) -> No
             break
         except sqlite3.OperationalError as error:
             # The change to WAL does not wait as other statements do when another process is making it.
-            if _base(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+            if trouble(error) is not Trouble.LOCKED or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
     if mode != "wal":
@@ -110,10 +110,10 @@ def _set_up(raw: sqlite3.Connection, synchronous: str, *, patience: float) -> No
 
 
 def _unusable(url: DatabaseUrl, error: sqlite3.Error) -> Exception:
-    trouble = _trouble(error)
-    if trouble is Trouble.READ_ONLY:
+    kind = trouble(error)
+    if kind is Trouble.READ_ONLY:
         return ReadOnlyDatabase(f"{url} cannot be written ({error}): its file and its directory must be writable")
-    if trouble is Trouble.UNSUITABLE:
+    if kind is Trouble.UNSUITABLE:
         return UnsuitableDatabase(f"{url} cannot be used: {error}")
     return unreachable(url, str(error))
 
@@ -158,15 +158,11 @@ class OwnSqlite3:
             self._raw.close()
 
     def trouble(self, error: BaseException) -> Trouble:
-        return _trouble(error)
+        return trouble(error)
 
 
-def _base(error: sqlite3.Error) -> int:
-    """Return the code of an error without what refines it."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF
-
-
-def _trouble(error: BaseException) -> Trouble:
+def trouble(error: BaseException) -> Trouble:
+    """Say what kind of trouble an error of sqlite3's is."""
     if not isinstance(error, sqlite3.Error):
         return Trouble.OTHER
     said = str(error)

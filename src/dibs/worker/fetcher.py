@@ -1,8 +1,7 @@
 """The fetcher: one thread that settles what has ended and claims what the slots will start next.
 
-It alone claims and settles, so the order of the two is plain: first what is done is written down, then more is
-taken. What it can't write (a database that is away, a row that somebody's transaction holds) it keeps and tries
-again; meanwhile the leases are renewed elsewhere.
+It alone claims and settles, so the order of the two is plain: first what is done is written down (`settling`), then
+more is taken.
 """
 
 from __future__ import annotations
@@ -11,30 +10,25 @@ import logging
 import random
 import threading
 import time
-from collections import deque
 from collections.abc import Sequence
 from functools import partial
 
 from dibs.app import Dibs
-from dibs.errors import DatabaseError, DatabaseUnavailable, LostClaim, OutcomeUnknown, ReadOnlyDatabase, SchemaError
-from dibs.jobs import Claim, Lane, Settled, Verdict
+from dibs.errors import DatabaseError, LostClaim, OutcomeUnknown
+from dibs.jobs import Claim, Lane
 from dibs.ops import Op
-from dibs.retries import DAY
-from dibs.states import State
 from dibs.store import Store
 from dibs.worker.lanes import Lanes
 from dibs.worker.outage import Outage
 from dibs.worker.runs import Holdings, Run
-from dibs.worker.slots import LoopSlots, Slots, ThreadSlots
-from dibs.worker.verdicts import Outcome, Raised, Returned, Rules, Stopped, TimedOut, decide
+from dibs.worker.settling import Settling
+from dibs.worker.slots import LoopSlots, Report, Slots, ThreadSlots
+from dibs.worker.verdicts import Stopped, TimedOut
 
 logger = logging.getLogger("dibs")
 
-#: Rows in one settle or claim, at most.
+#: Rows in one claim, at most.
 BATCH = 500
-
-#: While the slots have work waiting, outcomes are gathered for this long (seconds) before they are settled.
-GATHER = 0.01
 
 #: A held job that has waited this long (seconds) for a slot is given back: another worker may have one free.
 LONGEST_HELD = 1.0
@@ -82,33 +76,22 @@ class Fetcher:
         self.lanes = Lanes(queues)
         self._dice = random.Random()
         self._bell = threading.Event()
-        self._outbox: deque[tuple[Run, Verdict]] = deque()
-        self._locked: list[tuple[float, tuple[Run, Verdict]]] = []  # when to try again, and what
+        self._settling = Settling(app, store, worker=worker, holdings=holdings, ring=self.ring)
         self._stop_at: float | None = None
         self._pause = 0.0
         self._next_claim = 0.0
         self._next_lanes = 0.0
         self._next_pauses = 0.0
-        self._last_settle = 0.0
         self._connections = 0
         self._next_unknown: dict[Lane, float] = {}
         self._reported: set[str] = set()
 
     # -- called from other threads -----------------------------------------------------------------
 
-    def report(self, run: Run, outcome: Outcome) -> None:
-        """Take the outcome of a run; the first one counts."""
-        if not run.report_once():
-            logger.warning("job %d: the result of %s came too late and was dropped", run.claim.id, run.task.name)
-            return
-        if isinstance(outcome, Returned) and run.finished:
-            # Settled by the task itself, if its transaction was committed; only if not does this verdict apply.
-            error = RuntimeError("finish() was called, but its transaction was not committed: its writes are not there")
-            outcome = Raised(error)
-        rules = Rules(run.task.options.backoff, self._app.max_releases)
-        verdict = decide(run.claim, outcome, rules, ran=run.ran(), at=run.database_now(), dice=self._dice)
-        self._outbox.append((run, verdict))
-        self.ring()
+    @property
+    def report(self) -> Report:
+        """What takes the outcome of a run."""
+        return self._settling.report
 
     def ring(self) -> None:
         """Let the fetcher look now at what there is to do."""
@@ -160,7 +143,7 @@ class Fetcher:
     def _step(self) -> bool:
         """Settle, then claim; return whether this was the last step."""
         self._check_timeouts()
-        self._settle()
+        self._settling.settle(gather=self._stop_at is None and self._waiting())
         self._mark()
         if self._stop_at is not None:
             self._hand_back()
@@ -176,108 +159,22 @@ class Fetcher:
         if self._stop_at is not None:
             return 0.05
         moments = [self._next_claim] if any(sum(slots.room()) for slots in self.slots) else [now + 1.0]
-        if self._outbox:
-            moments.append(self._last_settle + GATHER)
-        moments += [at for at, _ in self._locked]
+        moments += self._settling.next_looks()
         if any(not run.claim.started for slots in self.slots for run in slots.busy):
             moments.append(now + MARK_AFTER)
-        if any(slots.waiting for slots in self.slots):
+        if self._waiting():
             moments.append(now + PAUSES_EVERY)
         if any(run.task.options.timeout for slots in self.slots for run in slots.busy):
             moments.append(now + 0.25)
         return min(moments) - now
 
+    def _waiting(self) -> bool:
+        """Do held jobs wait for a slot?"""
+        return any(slots.waiting for slots in self.slots)
+
     def _gave_up(self) -> bool:
         """Is the time of grace over by so much that what is left must be left to the leases?"""
         return self._stop_at is not None and time.monotonic() > self._stop_at + 2.0
-
-    # -- settle --------------------------------------------------------------------------------------
-
-    def _settle(self) -> None:
-        now = time.monotonic()
-        due = [entry for at, entry in self._locked if at <= now]
-        self._locked = [(at, entry) for at, entry in self._locked if at > now]
-        while due or self._outbox:
-            more_to_come = any(slots.waiting for slots in self.slots) and len(self._outbox) < BATCH // 4
-            if not due and more_to_come and now - self._last_settle < GATHER and self._stop_at is None:
-                return
-            while self._outbox and len(due) < BATCH:
-                due.append(self._outbox.popleft())
-            try:
-                self._settle_batch(due)
-            except DatabaseError:
-                self._outbox.extendleft(reversed([entry for entry in due if entry[0].claim.id in self._holdings]))
-                raise
-            due = []
-            now = self._last_settle = time.monotonic()
-
-    def _settle_batch(self, batch: Sequence[tuple[Run, Verdict]]) -> None:
-        verdicts = [verdict for _, verdict in batch]
-        try:
-            answers = self._store.run(lambda: self._dialect.settle(verdicts, worker=self._worker))
-        except (DatabaseUnavailable, ReadOnlyDatabase, SchemaError):
-            raise
-        except DatabaseError as error:
-            # Something about one of them: the others must not wait for it.
-            if len(batch) > 1:
-                for entry in batch:
-                    self._settle_batch([entry])
-                return
-            self._settle_bare(*batch[0], error)
-            return
-        for run, verdict in batch:
-            settled = answers[verdict.id]
-            if settled is Settled.LOCKED:
-                self._locked.append((time.monotonic() + self._dice.uniform(0.1, 0.3), (run, verdict)))
-                continue
-            self._holdings.drop(run)
-            self._tell(run, verdict, settled)
-
-    def _settle_bare(self, run: Run, verdict: Verdict, error: DatabaseError) -> None:
-        """Settle a job whose verdict the database refuses, without what may be the reason: texts, or the deletion."""
-        logger.error("job %d: its end could not be stored in full: %s", verdict.id, error)
-        bare = Verdict(
-            id=verdict.id,
-            claims=verdict.claims,
-            status=verdict.status,
-            attempts=verdict.attempts,
-            releases=verdict.releases,
-            delay=verdict.delay,
-            ran=verdict.ran,
-            keep=verdict.keep or DAY,
-            error="its error could not be stored" if verdict.error else None,
-        )
-        answers = self._store.run(lambda: self._dialect.settle([bare], worker=self._worker))
-        if answers[bare.id] is Settled.LOCKED:
-            self._locked.append((time.monotonic() + 0.2, (run, bare)))
-            return
-        self._holdings.drop(run)
-        self._tell(run, bare, answers[bare.id])
-
-    def _tell(self, run: Run, verdict: Verdict, settled: Settled) -> None:
-        claim = run.claim
-        if settled is Settled.LOST:
-            logger.warning(
-                "job %d: lost: its lease ran out and it was taken back, so what %s gave is refused",
-                claim.id,
-                claim.task,
-            )
-        elif settled is Settled.ALREADY:
-            logger.debug("job %d: %s was settled already", claim.id, claim.task)
-        elif verdict.status is State.FAILED:
-            logger.error("job %d: %s failed: %s", claim.id, claim.task, _last_line(verdict.error))
-        elif verdict.status is State.READY and verdict.error:
-            logger.warning(
-                "job %d: attempt %d of %d of %s failed, again in %.0f s: %s",
-                claim.id,
-                verdict.attempts,
-                claim.max_attempts,
-                claim.task,
-                verdict.delay,
-                _last_line(verdict.error),
-            )
-        else:
-            logger.debug("job %d: %s %s", claim.id, claim.task, verdict.status)
 
     # -- what runs and what is held --------------------------------------------------------------------
 
@@ -289,7 +186,7 @@ class Fetcher:
                     logger.warning(
                         "job %d: %s ran out of time; its thread can't be stopped", run.claim.id, run.task.name
                     )
-                    self.report(run, TimedOut(run.task.options.timeout or 0.0))
+                    self._settling.report(run, TimedOut(run.task.options.timeout or 0.0))
 
     def _mark(self) -> None:
         """Report held jobs that have begun a while ago as started, so that a crash charges them."""
@@ -308,7 +205,7 @@ class Fetcher:
     def _give_back_held(self) -> None:
         """Give back held jobs that wait too long or whose queue is paused."""
         now = time.monotonic()
-        waiting = any(slots.waiting for slots in self.slots)
+        waiting = self._waiting()
         paused: set[str] = set()
         if waiting and now >= self._next_pauses:
             self._next_pauses = now + PAUSES_EVERY
@@ -316,15 +213,15 @@ class Fetcher:
         for slots in self.slots:
             if slots.waiting:
                 for run in slots.take_back(lambda run: now - run.received > LONGEST_HELD or run.claim.queue in paused):
-                    self.report(run, Stopped())
-        if waiting and self._outbox:
-            self._settle()
+                    self._settling.report(run, Stopped())
+        if waiting:
+            self._settling.settle(gather=True)
 
     def _hand_back(self) -> None:
         """While stopping: give back what has not begun, and when the time of grace is over, what runs."""
         for slots in self.slots:
             for run in slots.take_back(lambda _: True):
-                self.report(run, Stopped())
+                self._settling.report(run, Stopped())
         assert self._stop_at is not None
         if time.monotonic() >= self._stop_at:
             for slots in self.slots:
@@ -335,11 +232,10 @@ class Fetcher:
                             run.claim.id,
                             run.task.name,
                         )
-                        self.report(run, Stopped())
+                        self._settling.report(run, Stopped())
                         if isinstance(slots, LoopSlots) and run.interrupt is not None:
                             run.interrupt()
-        if self._outbox:
-            self._settle()
+        self._settling.settle(gather=False)
 
     # -- claim -------------------------------------------------------------------------------------------
 
@@ -438,7 +334,7 @@ class Fetcher:
 
     def _nothing_left(self) -> bool:
         """Is the burst over: nothing due, nothing of our own under way, and no lease past?"""
-        if self._holdings or self._outbox or self._locked:
+        if self._holdings:
             return False
         self.lanes.learn(self._store.run(lambda: self._dialect.lanes(self.lanes.queues)))
         known = self._dialect.names([task for slots in self.slots for task in slots.tasks])
@@ -451,8 +347,3 @@ def _wants(slots: Slots) -> bool:
     """Should we claim for these slots now? With work waiting, only when a good batch fits."""
     free, ahead = slots.room()
     return free > 0 or ahead > slots.waiting
-
-
-def _last_line(error: str | None) -> str:
-    lines = (error or "").strip().splitlines()
-    return lines[-1] if lines else "no reason given"

@@ -1,0 +1,155 @@
+"""Settling: from outcomes to what the database says about them.
+
+What can't be written now (a database that is away, a row that somebody's transaction holds) is kept and tried again;
+meanwhile the leases are renewed elsewhere. 0 rows changed is looked into: settled already, locked, or lost.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from dibs.app import Dibs
+from dibs.errors import DatabaseError, DatabaseUnavailable, ReadOnlyDatabase, SchemaError
+from dibs.jobs import Settled, Verdict
+from dibs.retries import DAY
+from dibs.states import State
+from dibs.store import Store
+from dibs.worker.runs import Holdings, Run
+from dibs.worker.verdicts import Outcome, Raised, Returned, Rules, decide
+
+logger = logging.getLogger("dibs")
+
+#: Verdicts in one statement, at most.
+BATCH = 500
+
+#: While the slots have work waiting, outcomes are gathered for this long (seconds), or until there are that many.
+GATHER = 0.01
+GATHERED = 125
+
+Entry = tuple[Run, Verdict]
+
+
+class Settling:
+    """Takes outcomes from any thread (`report`) and carries their verdicts out in the fetcher's (`settle`)."""
+
+    def __init__(self, app: Dibs, store: Store, *, worker: str, holdings: Holdings, ring: Callable[[], None]) -> None:
+        self._app = app
+        self._store = store
+        self._dialect = app.dialect
+        self._worker = worker
+        self._holdings = holdings
+        self._ring = ring
+        self._dice = random.Random()
+        self._outbox: deque[Entry] = deque()
+        self._locked: list[tuple[float, Entry]] = []  # when to try again, and what
+        self._last = 0.0
+
+    def report(self, run: Run, outcome: Outcome) -> None:
+        """Take the outcome of a run; the first one counts."""
+        if not run.report_once():
+            logger.warning("job %d: the result of %s came too late and was dropped", run.claim.id, run.task.name)
+            return
+        if isinstance(outcome, Returned) and run.finished:
+            # Settled by the task itself, if its transaction was committed; only if not does this verdict apply.
+            error = RuntimeError("finish() was called, but its transaction was not committed: its writes are not there")
+            outcome = Raised(error)
+        rules = Rules(run.task.options.backoff, self._app.max_releases)
+        verdict = decide(run.claim, outcome, rules, ran=run.ran(), at=run.database_now(), dice=self._dice)
+        self._outbox.append((run, verdict))
+        self._ring()
+
+    def next_looks(self) -> list[float]:
+        """Return when (monotonic) there is something to settle; empty where nothing waits for it."""
+        return [at for at, _ in self._locked] + ([self._last + GATHER] if self._outbox else [])
+
+    def settle(self, *, gather: bool) -> None:
+        """Carry verdicts out; with `gather` not before a good number of them is there, or some time has passed."""
+        now = time.monotonic()
+        due = [entry for at, entry in self._locked if at <= now]
+        self._locked = [(at, entry) for at, entry in self._locked if at > now]
+        while due or self._outbox:
+            if gather and not due and len(self._outbox) < GATHERED and now - self._last < GATHER:
+                return
+            while self._outbox and len(due) < BATCH:
+                due.append(self._outbox.popleft())
+            try:
+                self._settle_batch(due)
+            except DatabaseError:
+                unsettled = [entry for entry in due if entry[0].claim.id in self._holdings]
+                locked = {id(entry[0]) for _, entry in self._locked}
+                self._outbox.extendleft(reversed([entry for entry in unsettled if id(entry[0]) not in locked]))
+                raise
+            due = []
+            now = self._last = time.monotonic()
+
+    def _settle_batch(self, batch: Sequence[Entry]) -> None:
+        verdicts = [verdict for _, verdict in batch]
+        try:
+            answers = self._store.run(lambda: self._dialect.settle(verdicts, worker=self._worker))
+        except (DatabaseUnavailable, ReadOnlyDatabase, SchemaError):
+            raise
+        except DatabaseError as error:
+            # Something about one of them: the others must not wait for it.
+            if len(batch) > 1:
+                for entry in batch:
+                    self._settle_batch([entry])
+            else:
+                self._settle_bare(*batch[0], error)
+            return
+        for run, verdict in batch:
+            self._take_note(run, verdict, answers[verdict.id])
+
+    def _settle_bare(self, run: Run, verdict: Verdict, error: DatabaseError) -> None:
+        """Settle a job whose verdict the database refuses, without what may be the reason: texts, or the deletion."""
+        logger.error("job %d: its end could not be stored in full: %s", verdict.id, error)
+        bare = Verdict(
+            id=verdict.id,
+            claims=verdict.claims,
+            status=verdict.status,
+            attempts=verdict.attempts,
+            releases=verdict.releases,
+            delay=verdict.delay,
+            ran=verdict.ran,
+            keep=verdict.keep or DAY,
+            error="its error could not be stored" if verdict.error else None,
+        )
+        answers = self._store.run(lambda: self._dialect.settle([bare], worker=self._worker))
+        self._take_note(run, bare, answers[bare.id])
+
+    def _take_note(self, run: Run, verdict: Verdict, settled: Settled) -> None:
+        if settled is Settled.LOCKED:
+            self._locked.append((time.monotonic() + self._dice.uniform(0.1, 0.3), (run, verdict)))
+            return
+        self._holdings.drop(run)
+        claim = run.claim
+        if settled is Settled.LOST:
+            logger.warning(
+                "job %d: lost: its lease ran out and it was taken back, so what %s gave is refused",
+                claim.id,
+                claim.task,
+            )
+        elif settled is Settled.ALREADY:
+            logger.debug("job %d: %s was settled already", claim.id, claim.task)
+        elif verdict.status is State.FAILED:
+            logger.error("job %d: %s failed: %s", claim.id, claim.task, _last_line(verdict.error))
+        elif verdict.status is State.READY and verdict.error:
+            logger.warning(
+                "job %d: attempt %d of %d of %s failed, again in %.0f s: %s",
+                claim.id,
+                verdict.attempts,
+                claim.max_attempts,
+                claim.task,
+                verdict.delay,
+                _last_line(verdict.error),
+            )
+        else:
+            logger.debug("job %d: %s %s", claim.id, claim.task, verdict.status)
+
+
+def _last_line(error: str | None) -> str:
+    lines = (error or "").strip().splitlines()
+    return lines[-1] if lines else "no reason given"
