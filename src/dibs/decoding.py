@@ -77,8 +77,8 @@ def _lower(problem: str) -> str:
 
 # -- annotations -----------------------------------------------------------------------------------
 
-#: Records that are being looked at, so that one may hold itself.
-_Known: typing.TypeAlias = dict[type, type]
+#: The stand-ins for records and aliases, each of which may be inside itself.
+_Known: typing.TypeAlias = dict[Any, type]
 
 _SAME_AS: dict[Any, Any] = {object: Any, typing.LiteralString: str, collections.abc.Iterable: list}
 
@@ -97,6 +97,8 @@ def _readable(annotation: Any, known: _Known) -> Any:
         return _union(arguments, known)
     if origin is not None and _trouble_with(generic := _SAME_AS.get(origin, origin)) is None:
         return generic[tuple(each if each is ... else _readable(each, known) for each in arguments)]
+    if hasattr(annotation, "__value__"):
+        return known.get(annotation) or _alias(annotation, known)
     if isinstance(annotation, typing.NewType):
         return _readable(annotation.__supertype__, known)
     if isinstance(annotation, typing.Hashable) and annotation in _SAME_AS:
@@ -234,6 +236,13 @@ def _union(options: tuple[Any, ...], known: _Known) -> Any:
 
 def _is_plain(option: Any) -> bool:
     return option in (str, float, Any, dict) or get_origin(option) in (dict, collections.abc.Mapping)
+
+
+def _alias(alias: Any, known: _Known) -> type:
+    """Stand in for a `type` statement that msgspec does not read, or that is about itself."""
+    known[alias] = _stand_in(str(alias), lambda value: _convert(value, meant))
+    meant = _readable(alias.__value__, known)
+    return known[alias]
 
 
 class _Shape(NamedTuple):

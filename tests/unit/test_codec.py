@@ -620,6 +620,13 @@ def test_annotations_made_on_the_way() -> None:
     assert here.load("1", Annotated[int, {"not": "hashable"}]) == 1
 
 
+def test_type_aliases() -> None:
+    """A named type may be about itself, and may be one that msgspec does not read."""
+    tree: Any = TypeAliasType("tree", dict[str, "tree"] | list["tree"] | UUID | str)  # type: ignore[misc]
+    tree = TypeAliasType("tree", dict[str, tree] | list[tree] | UUID | str)
+    assert codec.load(f'{{"a":["{ID}","x"]}}', tree) == {"a": [ID, "x"]}
+
+
 def test_order_of_a_union_counts() -> None:
     """Of two lists that a value fits, it comes back as the first, though `A | B == B | A`."""
     assert codec.load("[1]", list[int] | set[int]) == [1]

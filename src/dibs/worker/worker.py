@@ -15,6 +15,7 @@ from typing import Any
 from dibs.app import Dibs
 from dibs.errors import ConfigurationError, DatabaseUnavailable, InvalidArgument
 from dibs.settings import LONGEST_LEASE, LONGEST_QUEUE, Seconds, integer, name, seconds
+from dibs.store import Store
 from dibs.worker.fetcher import Fetcher
 from dibs.worker.leases import Leases
 from dibs.worker.outage import Outage
@@ -110,9 +111,15 @@ class Worker:
         if not self._database_is_there(outage):
             return
         holdings = Holdings()
+        stores: list[Store] = []
+
+        def store(part: str, *, gap: float = 15.0) -> Store:
+            stores.append(self.app.new_store(name=f"dibs {part}", size=1, gap=gap))
+            return stores[-1]
+
         fetcher = Fetcher(
             self.app,
-            self.app.new_store(name="dibs worker", size=1),
+            store("worker"),
             worker=self.name,
             lease=self.lease,
             queues=self.queues,
@@ -122,14 +129,12 @@ class Worker:
             idle_poll=self.app.dialect.idle_poll.total_seconds(),
         )
         fetcher.slots = self._slots(fetcher)
-        leases = Leases(
-            self.app.new_store(name="dibs leases", size=1), holdings, outage, worker=self.name, lease=self.lease
-        )
-        upkeep_store = self.app.new_store(name="dibs upkeep", size=1, gap=max(3 * tick_for(self.lease), 1.0))
+        leases = Leases(store("leases"), holdings, outage, worker=self.name, lease=self.lease)
+        upkeep_store = store("upkeep", gap=max(3 * tick_for(self.lease), 1.0))
         upkeep = Upkeep(upkeep_store, outage, lease=self.lease, woke=fetcher.wake)
         parts: list[Leases | Upkeep | Wakeups] = [leases, upkeep]
         if self.app.dialect.channel is not None and self.app.notify:
-            listening = self.app.new_store(name="dibs wakeups", size=1)
+            listening = store("wakeups")
             parts.append(Wakeups(listening, fetcher.wake, lambda: fetcher.poll_at_least_every(DEAF_POLL)))
         self._fetcher = fetcher
         if self._stopping.is_set():
@@ -151,6 +156,8 @@ class Worker:
             part.close()
         for slots in fetcher.slots:
             slots.close()
+        for each in stores:
+            each.close()
         logger.info("worker %s has stopped", self.name)
         if self._failure is not None:
             raise self._failure

@@ -21,7 +21,10 @@ def alias(db: Database, **settings: Any) -> Iterator[str]:
     from django.conf import settings as configured
 
     if not configured.configured:
+        import django
+
         configured.configure(USE_TZ=True, TIME_ZONE="Europe/Berlin", DATABASES={})
+        django.setup()
     from django.db import connections
 
     if db.kind == "mysql" and find_spec("MySQLdb") is None:

@@ -20,7 +20,7 @@ def psycopg_blocking(**settings: Any) -> Open:
     async def opened(db: Database) -> AsyncIterator[Connected]:
         import psycopg
 
-        with closing(psycopg.connect(db.url, **_looked_up(settings))) as raw:
+        with closing(psycopg.connect(db.url, **(_odd(psycopg.RawCursor) if "odd" in settings else settings))) as raw:
             begin = (lambda: raw.execute("BEGIN")) if raw.autocommit else nothing
             yield Connected(raw, False, begin, raw.commit, raw.rollback, raw.execute)
 
@@ -32,7 +32,8 @@ def psycopg_async(**settings: Any) -> Open:
     async def opened(db: Database) -> AsyncIterator[Connected]:
         import psycopg
 
-        raw = await psycopg.AsyncConnection.connect(db.url, **_looked_up(settings, Async="Async"))
+        odd = _odd(psycopg.AsyncRawCursor) if "odd" in settings else settings
+        raw = await psycopg.AsyncConnection.connect(db.url, **odd)
         try:
             begin = (lambda: raw.execute("BEGIN")) if raw.autocommit else nothing
             yield Connected(raw, True, begin, raw.commit, raw.rollback, raw.execute)
@@ -42,21 +43,13 @@ def psycopg_async(**settings: Any) -> Open:
     return opened
 
 
-def _looked_up(settings: dict[str, Any], Async: str = "") -> dict[str, Any]:  # noqa: N803
-    """Return settings with what is only to be had from the driver put in for its name."""
-    import psycopg
+def _odd(cursor: type) -> dict[str, Any]:
     from psycopg.rows import dict_row
 
-    there: dict[str, Any] = {
-        "dict_row": dict_row,
-        "RawCursor": getattr(psycopg, f"{Async}RawCursor"),
-        "REPEATABLE READ": psycopg.IsolationLevel.REPEATABLE_READ,
-    }
-    level = settings.pop("isolation", None) if "isolation" in (settings := dict(settings)) else None
-    found = {name: there.get(value, value) if isinstance(value, str) else value for name, value in settings.items()}
-    if level:
-        found["options"] = "-c default_transaction_isolation=repeatable\\ read"
-    return found
+    return {"row_factory": dict_row, "cursor_factory": cursor, "prepare_threshold": 0}
+
+
+REPEATABLE = "-c default_transaction_isolation=repeatable\\ read"
 
 
 def psycopg2(*, autocommit: bool = False, dicts: bool = False, repeatable: bool = False) -> Open:
@@ -124,8 +117,8 @@ KINDS = [
         ["psycopg"],
         psycopg_blocking(),
         autocommit=psycopg_blocking(autocommit=True),
-        oddly=psycopg_blocking(row_factory="dict_row", cursor_factory="RawCursor", prepare_threshold=0),
-        repeatable=psycopg_blocking(isolation="REPEATABLE READ"),
+        oddly=psycopg_blocking(odd=True),
+        repeatable=psycopg_blocking(options=REPEATABLE),
     ),
     Kind(
         "psycopg-async",
@@ -133,8 +126,8 @@ KINDS = [
         ["psycopg"],
         psycopg_async(),
         autocommit=psycopg_async(autocommit=True),
-        oddly=psycopg_async(row_factory="dict_row", cursor_factory="RawCursor", prepare_threshold=0),
-        repeatable=psycopg_async(isolation="REPEATABLE READ"),
+        oddly=psycopg_async(odd=True),
+        repeatable=psycopg_async(options=REPEATABLE),
         is_async=True,
     ),
     Kind(
