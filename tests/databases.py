@@ -52,6 +52,11 @@ class Database:
         """Can several transactions write at the same time, each locking the rows that it writes?"""
         return self.kind != "sqlite"
 
+    @property
+    def refuses_old_snapshots(self) -> bool:
+        """At REPEATABLE READ, is it an error to lock a row that was written since the snapshot?"""
+        return self.kind == "postgres" or self.name == "mariadb11"
+
     def app(self, **settings: Any) -> Dibs:
         """Return an app without tasks."""
         return Dibs(self.url, **settings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
@@ -396,13 +397,18 @@ class _Decorator:
     def __call__(self, function: Any, /) -> Any: ...
 
 
+#: How databases say that a table or a column is not there. (That the text names a table of ours says nothing: some
+#: libraries quote the whole statement in every error.)
+_MISSING = re.compile(r"does(n't| not) exist|no such (table|column)|no column named|unknown column", re.IGNORECASE)
+
+
 class _NamingMigrate:
     """Adds what to do to a driver's error about a missing table, on a connection that is not ours to ask."""
 
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if error is not None and "dibs_" in str(error):
+        if error is not None and _MISSING.search(str(error)):
             error.add_note("the tables of dibs may be missing or too old in this database: run `dibs migrate`")
 
 

@@ -105,7 +105,7 @@ def _quickly(value: Any) -> str:
     """Return the text for a value of plain types alone, at the speed of msgspec; raise for any other.
 
     Types are looked at in bulk, by `set(map(type, …))`. What is wrong with a text or a float is not looked
-    for in the value but in what was written: 1.5 µs for a small dict, which the careful way takes 4.3 for.
+    for in the value but in what was written: 1.5 µs for a small dict, which takes the careful way 5.
     """
     kinds = {type(value)}
     _survey((value,), kinds, 0)

@@ -139,13 +139,14 @@ class SQLite(KeyedEnqueue, Dialect):
     """
     TAKE_KEYS: ClassVar[str] = """
         INSERT INTO dibs_keys (task, task_key, job_id)
-        SELECT task, task_key, id FROM dibs_jobs WHERE id {in_ids}
+        SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]')
+        FROM json_each(:taken)
     """
 
     def insert_keyed(self, jobs: Sequence[NewJob], *, tell: bool) -> Op[dict[Key, int]]:
         rows = yield from fetch(self.INSERT_KEYED, jobs=_list(jobs))
         if rows:
-            yield from execute(self.TAKE_KEYS, ids=self.ids(row[2] for row in rows))
+            yield from execute(self.TAKE_KEYS, taken=msgspec.json.encode(rows).decode())
         return {(task, key): job_id for task, key, job_id in rows}
 
     FIND_HOLDERS: ClassVar[str] = """
@@ -226,18 +227,16 @@ class SQLite(KeyedEnqueue, Dialect):
         due: dict[str, Value] = {**lane._asdict(), "run_at": run_at, "id": job_id, "tasks": tasks}
         if not (yield from fetch(self.PEEK, alone=True, **due)):
             return []
-        rows = yield from fetch(
-            self.CLAIM, alone=True, **due, worker=worker, lease=lease, start=start, limit=limit
-        )
+        rows = yield from fetch(self.CLAIM, alone=True, **due, worker=worker, lease=lease, start=start, limit=limit)
         return self.claims_from(rows)
 
     # -- renew and settle ------------------------------------------------------------------------
 
+    # Not FROM json_each(…): that leaves it to the planner which of the two is read for each row of the other.
     RENEW: ClassVar[str] = f"""
-        UPDATE dibs_jobs AS j SET lease = :lease, lease_until = {_after(":lease")}
-        FROM json_each(:held) AS held
-        WHERE j.id = CAST(held.key AS INTEGER) AND j.claims = held.value
-          AND j.status = 'running' AND j.lease_owner = :worker
+        UPDATE dibs_jobs SET lease = :lease, lease_until = {_after(":lease")}
+        WHERE (id, claims) IN (SELECT CAST(key AS INTEGER), value FROM json_each(:held))
+          AND status = 'running' AND lease_owner = :worker
         RETURNING id, cancel_requested_at IS NOT NULL
     """
 

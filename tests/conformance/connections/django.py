@@ -89,5 +89,5 @@ KINDS = [
         oddly=opened_with(TIME_ZONE="Asia/Tokyo", **({"OPTIONS": {"server_side_binding": True}} if database == "postgres" else {})),
         repeatable=opened_with(OPTIONS={"isolation_level": level}) if level is not None else None,
     )
-    for database, level in [("postgres", 2), ("mysql", "repeatable read"), ("sqlite", None)]
+    for database, level in [("postgres", 3), ("mysql", "repeatable read"), ("sqlite", None)]
 ]

@@ -1,0 +1,71 @@
+"""`dibs enqueue`: one job, with its arguments as JSON, checked as the task's own code would check them."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import sys
+from typing import Any
+
+import click
+
+from dibs.app import Dibs
+from dibs.cli.apps import load
+from dibs.cli.options import json_option, url_option
+from dibs.cli.output import print_json
+from dibs.tasks import Task
+
+#: So many names are listed where none is near.
+MOST_NAMES = 10
+
+
+@click.command()
+@click.argument("app")
+@click.argument("task")
+@click.option("--args", "arguments", metavar="JSON", default="{}", help="An object by name or a list; - reads stdin.")
+@click.option("--key", help="The idempotency key: a second enqueue with it is a duplicate.")
+@click.option("--delay", metavar="SECONDS", type=float, help="Not before so many seconds from now.")
+@click.option("-q", "--queue", metavar="QUEUE", help="Instead of the task's own.")
+@click.option("--priority", metavar="N", type=int, help="Higher goes first; instead of the task's own.")
+@json_option
+@url_option
+@click.pass_obj
+def enqueue(url: str | None, /, app: str, task: str, arguments: str, as_json: bool, **options: Any) -> None:
+    """Enqueue a job of an app's task.
+
+    APP is module:attribute, such as myapp.jobs:app; TASK is the task's name, such as myapp.jobs.export_order.
+    """
+    args, kwargs = _arguments(arguments)
+    dibs = load(app, url)
+    job = _task(dibs, task).using(**options).enqueue(*args, **kwargs)
+    if as_json:
+        print_json({"id": job.id, "created": job.created})
+    else:
+        click.echo(f"enqueued {job.id}" if job.created else f"duplicate of {job.id}")
+
+
+def _task(dibs: Dibs, name: str) -> Task[Any, Any]:
+    if name in dibs.tasks:
+        return dibs.tasks[name]
+    near = [task for task in dibs.tasks if task.endswith(f".{name}")] or difflib.get_close_matches(name, dibs.tasks)
+    if near:
+        advice = f"did you mean {' or '.join(near)}?"
+    else:
+        names = sorted(dibs.tasks)
+        advice = (
+            f"it has {', '.join(names[:MOST_NAMES])}{', …' * (len(names) > MOST_NAMES)}" if names else "it has none"
+        )
+    raise click.UsageError(f"the app has no task {name!r}: {advice}")
+
+
+def _arguments(text: str) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments by position and by name."""
+    try:
+        value = json.loads(sys.stdin.read() if text == "-" else text)
+    except (ValueError, RecursionError) as error:
+        raise click.UsageError(f"--args is not JSON ({error}): write it like '{{\"order_id\": 7}}'") from None
+    if isinstance(value, dict):
+        return [], value
+    if isinstance(value, list):
+        return value, {}
+    raise click.UsageError("--args takes a JSON object with the arguments by name, or a list of them")

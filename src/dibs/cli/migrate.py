@@ -1,0 +1,60 @@
+"""`dibs migrate`: bring the tables up to date, or print the SQL for whoever may."""
+
+from __future__ import annotations
+
+import click
+
+from dibs import migrations, ops
+from dibs.app import Dibs
+from dibs.cli.options import url_option
+from dibs.errors import ConfigurationError, DatabaseError, DibsError
+
+
+@click.command()
+@click.option("--sql", is_flag=True, help="Print the SQL and connect to nothing; a URL of only a scheme:// will do.")
+@url_option
+@click.pass_obj
+def migrate(url: str | None, sql: bool) -> None:
+    """Make or update the tables of dibs.
+
+    Safe to run again, and by several at once. Workers of the version before go on working.
+    """
+    if sql:
+        click.echo(_script(url))
+        return
+    dibs = Dibs(url)
+    applied = _migrate(dibs)
+    for name in applied:
+        click.echo(f"applied {name}")
+    if not applied:
+        click.echo(f"nothing to do: the tables in {dibs.url} are up to date")
+
+
+def _migrate(dibs: Dibs) -> list[str]:
+    connection = dibs.store.open()
+    try:
+        ops.run(dibs.dialect.suitable(), connection)
+        return migrations.migrate(dibs.dialect, connection)
+    except DibsError:
+        raise
+    except Exception as error:
+        if not any(kind.__name__ == "Error" for kind in type(error).__mro__):
+            raise  # not what PEP 249 has drivers raise
+        trouble = connection.trouble(error)
+        raise DatabaseError(f"the tables could not be made or updated: {error} ({trouble.value})") from error
+    finally:
+        connection.close()
+
+
+def _script(url: str | None) -> str:
+    """Return all migrations as one script."""
+    try:
+        dialect = Dibs(url).dialect
+    except ConfigurationError:
+        if url is None or not url.endswith("://"):
+            raise
+        dialect = Dibs(f"{url}/any").dialect  # where the scheme alone is not enough, any path will do
+    parts = [f"-- The tables of dibs for {dialect.name}, version {migrations.SCHEMA}."]
+    parts += [f"{statement};" for statement in dialect.make_room()]
+    parts += [f"-- {number:04} {name}\n{text.strip()}" for number, name, text in migrations.files(dialect)]
+    return "\n\n".join(parts)
