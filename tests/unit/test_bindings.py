@@ -20,9 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_ses
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from dibs.bindings import bind, is_async
-from dibs.errors import (
-    UnsupportedConnection,
-)
+from dibs.errors import UnsupportedConnection
 from dibs.ops import Execute, Fetch, Insert, Request
 
 TEXT = "é😀 'q\" \\ %s :x"

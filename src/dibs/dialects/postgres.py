@@ -307,6 +307,8 @@ class Postgres(KeyedEnqueue, Dialect):
             DELETE FROM dibs_keys k USING ended e
             WHERE e.frees AND e.task_key IS NOT NULL
               AND k.task = e.task AND k.task_key = e.task_key AND k.job_id = e.id
+        ), forgotten AS (
+            DELETE FROM dibs_duplicates d USING gone g WHERE g.task_key IS NOT NULL AND d.job_id = g.id
         )
         SELECT id FROM ended
     """

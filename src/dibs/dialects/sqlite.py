@@ -272,6 +272,7 @@ class SQLite(KeyedEnqueue, Dialect):
         WHERE id = :id AND status = 'running' AND claims = :claims AND lease_owner = :worker
         RETURNING task_key IS NOT NULL
     """
+    FORGET_DUPLICATES: ClassVar[str] = "DELETE FROM dibs_duplicates WHERE job_id = :id"
 
     def settle(self, verdicts: Sequence[Verdict], *, worker: str) -> Op[dict[int, Settled]]:
         answers: dict[int, Settled] = {}
@@ -289,6 +290,8 @@ class SQLite(KeyedEnqueue, Dialect):
                 answers[verdict.id] = Settled.NOW
                 if frees_key:
                     frees.append(verdict.id)
+                    if unkept:
+                        yield from execute(self.FORGET_DUPLICATES, id=verdict.id)
         if frees:
             yield from execute(self.FREE_KEYS, ids=self.ids(frees))
         if missing := {verdict.id: verdict.claims for verdict in verdicts if verdict.id not in answers}:

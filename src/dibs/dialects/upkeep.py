@@ -133,9 +133,13 @@ class Upkeep(Spelling):
         """Keep finished rows a while longer: something of the user's refers to them and they can't be deleted."""
         return (yield from execute(self.POSTPONE, ids=self.ids(ids), delay=delay))
 
-    FIND_DUPLICATES: ClassVar[str] = (
-        "SELECT id, job_id, times FROM dibs_duplicates ORDER BY id LIMIT :limit {for_update} {skip_locked}"
-    )
+    # By the index of job_id alone. Only jobs that have several rows: the rows of the others are folded already.
+    FIND_REPEATED: ClassVar[str] = """
+        SELECT job_id FROM dibs_duplicates GROUP BY job_id HAVING count(*) > 1 LIMIT :limit
+    """
+    LOCK_DUPLICATES: ClassVar[str] = """
+        SELECT id, job_id, times FROM dibs_duplicates WHERE job_id {in_ids} ORDER BY id {for_update} {skip_locked}
+    """
     COUNT_FOLDED: ClassVar[str] = """
         INSERT INTO dibs_duplicates (job_id, times, created_at) VALUES (:job_id, :times, {now})
     """
@@ -154,15 +158,17 @@ class Upkeep(Spelling):
     DROP_LOOSE: ClassVar[str] = "DELETE FROM dibs_loose_keys WHERE id {in_ids}"
 
     def fold(self, *, limit: int) -> Op[int]:
-        """Sum the duplicates of each job into one row, and let go of keys that were held up; return how many rows."""
-        rows = yield from fetch(self.FIND_DUPLICATES, limit=limit)
+        """Sum the duplicates of each job into one row, and let go of keys that were held up; return how many of both."""
+        repeated = yield from fetch(self.FIND_REPEATED, limit=limit)
         times: dict[int, int] = defaultdict(int)
-        for _, job_id, number in rows:
-            times[job_id] += number
-        if len(times) < len(rows):
+        if repeated:
+            rows = yield from fetch(self.LOCK_DUPLICATES, ids=self.ids(row[0] for row in repeated))
+            for _, job_id, number in rows:
+                times[job_id] += number
             for job_id, number in times.items():
                 yield from execute(self.COUNT_FOLDED, job_id=job_id, times=number)
-            yield from execute(self.DROP_FOLDED, ids=self.ids(row[0] for row in rows))
+            if rows:
+                yield from execute(self.DROP_FOLDED, ids=self.ids(row[0] for row in rows))
         loose = yield from fetch(self.FIND_LOOSE, limit=limit)
         freed: list[int] = []
         for loose_id, task, task_key, job_id in loose:
@@ -174,7 +180,7 @@ class Upkeep(Spelling):
             freed.append(loose_id)
         if freed:
             yield from execute(self.DROP_LOOSE, ids=self.ids(freed))
-        return len(rows) - len(times) + len(freed)
+        return len(times) + len(freed)
 
     # -- what a worker asks about its own claims ---------------------------------------------------
 

@@ -21,7 +21,7 @@ PRUNE_BATCH = 500
 FOLD_BATCH = 1_000
 
 PRUNE_EVERY = 60.0
-FOLD_EVERY = 10.0
+FOLD_EVERY = 30.0
 
 #: A row that can't be deleted because something of the user's refers to it is tried again after this (seconds).
 POSTPONE = 3_600.0
@@ -95,7 +95,7 @@ class Upkeep:
     def _fold(self) -> None:
         end = time.monotonic() + LONGEST_TURN
         while time.monotonic() < end:
-            if self._store.run(lambda: self._dialect.fold(limit=FOLD_BATCH)) < FOLD_BATCH // 2:
+            if self._store.run(lambda: self._dialect.fold(limit=FOLD_BATCH)) < FOLD_BATCH:
                 return
 
 
