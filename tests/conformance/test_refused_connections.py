@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
+import asyncio
 from collections.abc import Iterator
-from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance.connections import sqlite
 from conformance.connections.kind import Kind, done
 from conformance.connections.mysql import parameters
 from conformance.connections.pairs import on_each
@@ -99,63 +97,44 @@ def test_a_closed_connection(queue: Queue, kind: Kind, task: Task[Any, Any]) -> 
 
 def test_a_pool(queue: Queue, task: Task[Any, Any]) -> None:
     """A pool can't say which transaction is meant; neither can an engine, nor what makes sessions."""
-    for pool in pools(queue.db):
-        refuse(task, pool, "pass|not a connection yet")
+
+    async def scenario() -> None:
+        for pool in pools(queue.db):
+            with pytest.raises(UnsupportedConnection, match="pass|not a connection yet"):
+                task.using(connection=pool).enqueue(data=1)
+            with pytest.raises(UnsupportedConnection, match="pass|not a connection yet"):
+                await task.using(connection=pool).aenqueue(data=1)
+
+    asyncio.run(scenario())
+    assert queue.statuses() == {}
 
 
 def pools(db: Database) -> Iterator[Any]:
-    """Yield what there is of pools for this database."""
+    """Yield what there is of pools for this database, none of them with an open connection."""
     if db.kind == "postgres" and find_spec("psycopg_pool"):
         import psycopg_pool
 
-        with psycopg_pool.ConnectionPool(db.url, open=False) as pool:
-            yield pool
+        yield psycopg_pool.ConnectionPool(db.url, open=False)
+        yield psycopg_pool.AsyncConnectionPool(db.url, open=False)
     if db.kind == "postgres" and find_spec("asyncpg"):
-        yield from _asyncpg_pools(db)
-    if db.kind == "mysql" and find_spec("aiomysql"):
-        import aiomysql
+        import asyncpg
 
-        yield _coroutine(aiomysql.create_pool(**parameters(db, database="db")))
+        pool = asyncpg.create_pool(db.url, min_size=0)
+        yield pool
+        yield pool.acquire()
+    if db.kind == "mysql" and find_spec("aiomysql"):
+        from aiomysql.pool import Pool
+
+        yield Pool(0, 1, False, -1, asyncio.get_running_loop(), **parameters(db, database="db"))
+    if db.kind == "mysql" and find_spec("asyncmy"):
+        from asyncmy.pool import Pool as AsyncmyPool
+
+        yield AsyncmyPool(0, 1, **parameters(db, database="db"))
     if find_spec("sqlalchemy"):
         from sqlalchemy import create_engine
-        from sqlalchemy.orm import scoped_session, sessionmaker
+        from sqlalchemy.orm import sessionmaker
 
         engine = create_engine(url(db, {"postgres": "postgresql+psycopg", "mysql": "mysql+pymysql"}.get(db.kind, "sqlite")))
         yield engine
         yield sessionmaker(engine)
-        yield scoped_session
         engine.dispose()
-
-
-def _asyncpg_pools(db: Database) -> Iterator[Any]:
-    import asyncpg
-
-    pool = asyncpg.create_pool(db.url, min_size=0)
-    yield pool
-
-
-def _coroutine(made: Any) -> Any:
-    made.close()
-    return made
-
-
-@pytest.mark.parametrize("what", [None, 7, "sqlite:///dibs.db", object(), [], sqlite3.connect])
-def test_what_is_no_connection(queue: Queue, task: Task[Any, Any], what: Any) -> None:
-    """Refused, except None, which means dibs' own."""
-    if what is None:
-        assert task.using(connection=None).enqueue(data=1).created
-    else:
-        refuse(task, what, "not a connection")
-
-
-def test_a_cursor(db: Database, queue: Queue, task: Task[Any, Any]) -> None:
-    """A cursor has no transaction of its own."""
-    if db.kind != "sqlite":
-        pytest.skip("the same for all: by the name of its class")
-
-    async def scenario() -> None:
-        async with sqlite.KINDS[0].open(db) as user:
-            with closing(user.connection.cursor()) as cursor:
-                refuse(task, cursor, "pass its connection")
-
-    sqlite.KINDS[0].run(scenario())

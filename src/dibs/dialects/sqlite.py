@@ -25,12 +25,9 @@ from dibs.dialects.dialect import CLAIM_COLUMNS, Dialect
 from dibs.dialects.enqueuing import Key, KeyedEnqueue
 from dibs.dialects.spelling import utc
 from dibs.dialects.urls import DatabaseUrl
-from dibs.errors import UnsuitableDatabase
 from dibs.jobs import Claim, Lane, NewJob, Position, Renewal, Settled, Verdict
 from dibs.ops import Op, Value, execute, fetch
 from dibs.states import State
-
-OLDEST = (3, 35)  # RETURNING
 
 _NOW = "strftime('%Y-%m-%d %H:%M:%f', 'now')"
 _BEGINNING = ""  # sorts before any time
@@ -329,17 +326,6 @@ class SQLite(KeyedEnqueue, Dialect):
     @classmethod
     def default_schema(cls, url: DatabaseUrl) -> str:
         return "main"
-
-    VERSION: ClassVar[str] = "SELECT sqlite_version()"
-
-    def suitable(self) -> Op[None]:
-        ((version,),) = yield from fetch(self.VERSION, alone=True)
-        if tuple(map(int, version.split(".")[:2])) < OLDEST:
-            oldest = ".".join(map(str, OLDEST))
-            raise UnsuitableDatabase(
-                f"dibs needs SQLite {oldest} or later, and this Python comes with {version}: "
-                "use a newer Python, or a newer system"
-            )
 
     HAS_TABLES: ClassVar[str] = "SELECT count(*) FROM pragma_table_info('dibs_meta', :schema)"
 

@@ -75,6 +75,7 @@ def migrate(dialect: Dialect, connection: OwnConnection) -> list[str]:
     Where the database commits at each statement of DDL, a migration that was killed is run again from its start.
     """
     applied = []
+    connection.patience = None  # an index on a large table takes its time
     for number, name, text in pending(dialect, connection):
         connection.begin()
         try:

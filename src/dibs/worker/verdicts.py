@@ -138,12 +138,15 @@ def _retry(
 
 
 def _back(claim: Claim, *, delay: float, ran: float | None, released: int = 0) -> Verdict:
-    """Hand a job back unharmed: the attempt of this run is not counted."""
+    """Hand a job back unharmed: the attempt of this run is not counted.
+
+    It is among the attempts once its code was called, or since the claim, where that went straight into a free slot.
+    """
     return Verdict(
         id=claim.id,
         claims=claim.claims,
         status=State.READY,
-        attempts=claim.attempts - (ran is not None),
+        attempts=claim.attempts - (claim.started or ran is not None),
         releases=claim.releases + released,
         delay=delay,
     )
