@@ -174,7 +174,7 @@ def raw() -> Iterator[sqlite3.Connection]:
 
 @pytest.fixture
 def run(raw: sqlite3.Connection) -> Callable[[Op[Any]], Any]:
-    return lambda op: ops.run(op, OwnSqlite3(raw), 5.0)
+    return lambda op: ops.run(op, OwnSqlite3(raw, 5.0))
 
 
 def fill(raw: sqlite3.Connection, jobs: int, *, status: str = "ready", queue: str = "q") -> None:

@@ -1,0 +1,168 @@
+"""One key at the same time from several sides; and a duplicate that a user's transaction leaves open.
+
+The second once sank a design that counted duplicates on the job's row: one open duplicate hid the job from claims
+and stopped the renewing and settling of everything in the same batch.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from conformance.connections.kind import Kind, done
+from conformance.connections.pairs import on_each
+from conformance.hands import Queue, new_job, promptly, run_in, verdict
+from conftest import wait_for
+
+from dibs.jobs import Enqueued, Settled
+from dibs.states import State
+
+THREADS = 8
+
+
+def at_once(*calls: Callable[[], object]) -> list[object]:
+    """Make calls in threads that start together; return what they returned."""
+    barrier = threading.Barrier(len(calls))
+
+    def together(call: Callable[[], object]) -> object:
+        barrier.wait(10)
+        return call()
+
+    with ThreadPoolExecutor(len(calls)) as threads:
+        return list(threads.map(together, calls))
+
+
+def test_one_key_from_eight_threads(queue: Queue) -> None:
+    """One job, and seven that are told of it; round after round."""
+    store = queue.app.new_store(size=THREADS)
+    for key in ("a", "b", "c"):
+        calls = [lambda: store.run(lambda: queue.dialect.enqueue([new_job(key=key)], tell=False))[0]] * THREADS
+        answers = [answer for answer in at_once(*calls) if isinstance(answer, Enqueued)]
+        assert sorted(answer.created for answer in answers) == [False] * 7 + [True]
+        assert len({answer.id for answer in answers}) == 1
+        assert queue.record(answers[0].id).duplicates == 7
+    assert queue.count("dibs_jobs") == 3
+    store.close()
+
+
+def test_bulks_with_the_same_keys_in_any_order(queue: Queue) -> None:
+    """They wait for each other or are tried again; each key gets one job."""
+    store = queue.app.new_store(size=THREADS)
+    keys = [f"k{n}" for n in range(40)]
+
+    def bulk(turn: int) -> Callable[[], object]:
+        jobs = [new_job(key=key) for key in (keys[turn:] + keys[:turn])[:: -1 if turn % 2 else 1]]
+        return lambda: store.run(lambda: queue.dialect.enqueue(jobs, tell=False))
+
+    answers = at_once(*[bulk(turn * 5) for turn in range(THREADS)])
+    assert queue.count("dibs_jobs") == len(keys)
+    assert sum(answer.created for bulk in answers for answer in bulk) == len(keys)  # type: ignore[attr-defined]
+    assert queue.fetch("SELECT sum(times) FROM dibs_duplicates") == [((THREADS - 1) * len(keys),)]
+    store.close()
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_the_same_key_waits_for_who_is_taking_it(locking: Queue, commits: bool) -> None:
+    """While another transaction is taking the key nobody can know; then it is a duplicate, or the key is free."""
+    queue = locking
+    with ThreadPoolExecutor(1) as thread, queue.transaction(undone=not commits) as user:
+        (first,) = run_in(user, queue.dialect.enqueue([new_job(key="k")], tell=False))
+        with promptly():
+            assert queue.enqueue(new_job(key="another"))[0].created, "other keys don't wait"
+        second = thread.submit(queue.enqueue, new_job(key="k"))
+        wait_for(lambda: _waiting(queue), what="the second enqueue to wait for the first")
+        assert not second.done()
+        (user.commit if commits else user.rollback)()
+        (answer,) = second.result(timeout=10)
+    assert answer.created is not commits
+    assert queue.keys()["k"] == answer.id
+    assert (answer.id == first.id) is commits
+
+
+def _waiting(queue: Queue) -> bool:
+    """Does a session of this database wait for a lock?"""
+    if queue.db.kind == "postgres":
+        sql = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    else:
+        sql = "SELECT 1 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
+    return bool(queue.fetch(sql))
+
+
+# -- a duplicate left open -------------------------------------------------------------------------
+
+
+@on_each(lambda kind: kind.name in ("psycopg", "PyMySQL"))
+@pytest.mark.parametrize("level", ["as dibs", "repeatable read"])
+def test_a_duplicate_left_open_delays_nobody(queue: Queue, kind: Kind, level: str) -> None:
+    """It hides no job from claims, and delays no renewal, no settle, no cancel and no other enqueue."""
+    queue.app.tasks.clear()
+    task = queue.app.task(name="t", queue="q")(_take)
+    running = queue.running(key="running")
+    ending = queue.running(key="ending")
+    ready = queue.add(key="ready")
+    wanted = queue.add(key="wanted")
+
+    async def scenario() -> None:
+        opened = kind.open if level == "as dibs" else kind.repeatable
+        assert opened is not None
+        async with opened(queue.db) as user:
+            await done(user.begin())
+            for key in ("running", "ending", "ready", "wanted"):
+                again = await user.enqueue(task.using(connection=user.connection, key=key))
+                assert not again.created
+            with promptly():
+                assert queue.renew(running, ending).renewed == {running.id, ending.id}
+            with promptly():
+                assert queue.cancel(wanted) == [wanted]
+            with promptly():
+                assert [claim.id for claim in queue.claim()] == [ready]
+            with promptly():
+                assert queue.end(ending, State.DONE) is Settled.NOW
+            with promptly():
+                assert queue.enqueue(new_job(key="fresh"), new_job())[0].created
+            with promptly():
+                again, more = queue.enqueue(new_job(key="running"), new_job(key="ready"))
+                assert (again.id, more.id) == (running.id, ready)
+            with promptly():
+                assert queue.record(running.id).duplicates == 1, "those that are committed"
+            await done(user.commit())
+
+    kind.run(scenario())
+    assert queue.record(running.id).duplicates == 2
+    assert queue.status(ending.id) is State.DONE
+
+
+@on_each(lambda kind: kind.name in ("psycopg", "PyMySQL"))
+@pytest.mark.parametrize("level", ["as dibs", "repeatable read"])
+@pytest.mark.parametrize("end", [State.FAILED, State.CANCELLED, State.DONE])
+def test_a_duplicate_left_open_delays_no_end_that_frees_the_key(
+    queue: Queue, kind: Kind, level: str, end: State
+) -> None:
+    """A job that lets its key go can end, too, and the key is free when the user's transaction is over."""
+    queue.app.tasks.clear()
+    task = queue.app.task(name="t", queue="q")(_take)
+    claim = queue.running(key="k", key_until="finished")
+    other = queue.running(key="other")
+
+    async def scenario() -> None:
+        opened = kind.open if level == "as dibs" else kind.repeatable
+        assert opened is not None
+        async with opened(queue.db) as user:
+            await done(user.begin())
+            await user.enqueue(task.using(connection=user.connection, key="k"))
+            with promptly():
+                answers = queue.settle(verdict(claim, end), verdict(other, State.DONE))
+                assert answers == [Settled.NOW, Settled.NOW]
+            await done(user.commit())
+
+    kind.run(scenario())
+    assert queue.status(claim.id) is end
+    queue.do(lambda: queue.dialect.fold(limit=100))
+    assert queue.keys() == {"other": other.id}
+    assert queue.enqueue(new_job(key="k"))[0].created
+
+
+def _take() -> None:
+    """The task whose jobs are enqueued; nobody runs it here."""
