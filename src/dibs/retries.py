@@ -44,7 +44,9 @@ class Backoff:
         """
         # In logarithms first: factor ** 4999 is more than a float can hold.
         exponent = max(attempt, 1) - 1
-        if exponent * math.log(max(self.factor, 1.0)) > math.log(max(self.cap / self.first, 1.0)):
+        if self.first <= 0:
+            seconds = 0.0
+        elif exponent * math.log(max(self.factor, 1.0)) > math.log(max(self.cap / self.first, 1.0)):
             seconds = self.cap
         else:
             seconds = min(self.first * self.factor**exponent, self.cap)

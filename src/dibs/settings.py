@@ -120,7 +120,20 @@ def _key_until(value: str) -> str:
 def _backoff(value: Backoff) -> Backoff:
     if not isinstance(value, Backoff):
         raise InvalidArgument("backoff", f"takes a dibs.Backoff, not {type(value).__name__}")
-    return value
+    return Backoff(
+        first=seconds(value.first, "backoff.first"),
+        factor=_number(value.factor, "backoff.factor", low=1.0, high=1e6),
+        cap=seconds(value.cap, "backoff.cap"),
+        jitter=_number(value.jitter, "backoff.jitter", low=0.0, high=1.0),
+    )
+
+
+def _number(value: float, path: str, *, low: float, high: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise InvalidArgument(path, f"takes a number, not {type(value).__name__}")
+    if not low <= value <= high:  # also False for NaN
+        raise InvalidArgument(path, f"must be between {low:g} and {high:g}, not {value!r:.40}")
+    return float(value)
 
 
 _CHECKS: dict[str, Callable[[Any], Any]] = {

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from databases import Database
 
+from databases import Database
 from worker.harness import Site
 from worker.program import Program
 

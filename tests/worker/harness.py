@@ -14,10 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
+import dibs
 from conftest import wait_for
 from databases import Database
-
-import dibs
 from dibs.bindings.binding import OwnConnection
 from dibs.jobs import JobRecord
 from dibs.ops import Execute
@@ -68,8 +67,11 @@ class WorkerProcess:
 
     def works(self) -> bool:
         """Has it begun to work?"""
-        assert self.alive, f"it ended with {self._process.returncode}:\n{self.log()}"
-        return bool(self.lines("INFO", "works on"))
+        dead = not self.alive
+        if self.lines("INFO", "works on"):
+            return True  # and may be gone already, if it met a job that kills it
+        assert not dead, f"it ended with {self._process.returncode}:\n{self.log()}"
+        return False
 
     def signal(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
@@ -158,15 +160,17 @@ class Site(Generic[P]):
 
     # -- jobs --------------------------------------------------------------------------------------
 
-    def open(self, gate: str) -> None:
-        """Let the tasks that wait for this gate go on."""
-        (self._folder / gate).touch()
+    def open(self, gate: str, *, only_for: WorkerProcess | None = None) -> None:
+        """Let the tasks that wait for this gate go on: all of them, or those of one worker."""
+        (self._folder / (f"{gate} for {only_for.pid}" if only_for else gate)).touch()
 
     def job(self, job_id: int) -> JobRecord:
         return self.app.job(job_id)
 
     def jobs(self, job_ids: Iterable[int]) -> list[JobRecord]:
-        return [self.app.job(job_id) for job_id in job_ids]
+        """Return these jobs in their order; without their numbers of duplicates."""
+        found = {job.id: job for job in self.app.jobs(limit=100_000)}
+        return [found[job_id] for job_id in job_ids]
 
     def statuses(self) -> dict[int, str]:
         return dict(self.db.fetch("SELECT id, status FROM dibs_jobs"))
@@ -177,7 +181,9 @@ class Site(Generic[P]):
 
     def held(self) -> set[int]:
         """Return the jobs that are claimed and have not begun."""
-        return {row[0] for row in self.db.fetch("SELECT id FROM dibs_jobs WHERE status = 'running' AND started_at IS NULL")}
+        return {
+            row[0] for row in self.db.fetch("SELECT id FROM dibs_jobs WHERE status = 'running' AND started_at IS NULL")
+        }
 
     def wait_started(self, *job_ids: int, within: float = 20.0) -> None:
         """Wait until the tasks of all these jobs have begun."""

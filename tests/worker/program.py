@@ -28,12 +28,15 @@ GLANCE = 0.005
 class Program:
     """An app on one database, with tasks that do little but write it into a diary.
 
-    A gate is a file: a task that waits for one runs until the test opens it.
+    A gate is a file: a task that waits for one runs until the test opens it, for all or for one process.
     """
 
     def __init__(self, url: str, folder: Path, **settings: Any) -> None:
         app = self.app = Dibs(url, **settings)
         diary = self.diary = Diary(folder / "diary")
+
+        def is_open(name: str) -> bool:
+            return (folder / name).exists() or (folder / f"{name} for {os.getpid()}").exists()
 
         @app.task(name="note")
         def note(number: int = 0) -> int:
@@ -58,23 +61,23 @@ class Program:
         @app.task(name="gate")
         def gate(name: str) -> str:
             with diary.run():
-                while not (folder / name).exists():
+                while not is_open(name):
                     time.sleep(GLANCE)
                 return name
 
         @app.task(name="agate")
         async def agate(name: str) -> str:
             with diary.run():
-                while not (folder / name).exists():
+                while not is_open(name):
                     await asyncio.sleep(GLANCE)
                 return name
 
         @app.task(name="watch")
-        def watch(name: str) -> str:
+        def watch(name: str) -> int:
             """Write down when the job learns that it is lost, or to be cancelled; go on until the gate opens."""
             with diary.run():
                 seen: set[str] = set()
-                while not (folder / name).exists():
+                while not is_open(name):
                     job = current_job()
                     now = {"lost"} if job.lost else set()
                     now |= {"cancel_requested"} if job.cancel_requested else set()
@@ -82,7 +85,7 @@ class Program:
                         diary.write(news)
                     seen |= now
                     time.sleep(GLANCE)
-                return name
+                return os.getpid()
 
         @app.task(name="crash")
         def crash() -> None:
@@ -98,7 +101,9 @@ def main(argument: str) -> None:
     asked = json.loads(argument)
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.INFO, stream=sys.stderr)
     module, _, name = asked["program"].partition(":")
-    program: Program = getattr(importlib.import_module(module), name)(asked["url"], Path(asked["folder"]), **asked["app"])
+    program: Program = getattr(importlib.import_module(module), name)(
+        asked["url"], Path(asked["folder"]), **asked["app"]
+    )
     program.app.worker(**asked["worker"]).run(signals=True)
 
 

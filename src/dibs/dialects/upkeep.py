@@ -45,13 +45,15 @@ class Upkeep(Spelling):
         WHERE id {in_ids} AND status = 'running' AND lease_until < {now} ORDER BY id {for_update} {skip_locked}
     """
     # Due now and not at its old run_at: every re-entry stands behind the claimers' cursors' present.
+    # Its owner's name goes: what that worker still writes is then told from what it wrote itself (see `look`).
     TAKE_BACK: ClassVar[str] = """
-        UPDATE dibs_jobs SET status = 'ready', run_at = {now}, crashes = crashes + 1, lease_until = NULL, error = :error
+        UPDATE dibs_jobs SET status = 'ready', run_at = {now}, crashes = crashes + 1,
+            lease_owner = NULL, lease_until = NULL, error = :error
         WHERE id {in_ids} AND status = 'running' AND lease_owner = :owner AND lease_until < {now}
     """
     END_EXPIRED: ClassVar[str] = """
-        UPDATE dibs_jobs SET status = :status, crashes = crashes + 1, lease_until = NULL, finished_at = {now},
-            expires_at = {soon}, error = :error, errors = :errors
+        UPDATE dibs_jobs SET status = :status, crashes = crashes + 1, lease_owner = NULL, lease_until = NULL,
+            finished_at = {now}, expires_at = {soon}, error = :error, errors = :errors
         WHERE id = :id AND status = 'running' AND claims = :claims AND lease_owner = :owner AND lease_until < {now}
     """
     FREE_KEY_OF: ClassVar[str] = "DELETE FROM dibs_keys WHERE job_id = :id"

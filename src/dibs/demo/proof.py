@@ -1,0 +1,232 @@
+"""What really happened, from the disk and the database: `look_at` reads, `judge` decides and has no I/O.
+
+Nothing here asks what the demo believes to have done. The results are unpacked and compared with their sources, the
+rows are read from the database, and the tasks' own log says which runs there were.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import BinaryIO
+
+from dibs.app import Dibs
+from dibs.demo.files import FileJob, Source
+from dibs.demo.kill import Kill
+from dibs.demo.run_log import Run
+from dibs.jobs import JobRecord
+from dibs.states import State
+
+#: Rows asked for at a time.
+PAGE = 1_000
+
+#: Examples given of one kind of problem, at most.
+EXAMPLES = 5
+
+
+class Look(StrEnum):
+    """What a look at a source and its result found."""
+
+    VERIFIED = "verified"
+    MISSING = "there is no result"
+    DAMAGED = "the result does not unpack to what its source has"
+    CHANGED = "the source was changed or removed while the demo ran"
+
+
+def look_at(job: FileJob) -> Look:
+    """Unpack a result and compare it with its source."""
+    if not _is_as_it_was(job.source):
+        return Look.CHANGED
+    try:
+        with gzip.open(job.result) as result:
+            unpacked = _checksum(result)
+    except FileNotFoundError:
+        return Look.MISSING
+    except (OSError, EOFError, zlib.error):
+        return Look.DAMAGED
+    try:
+        with open(job.source.path, "rb") as file:
+            same = _checksum(file) == unpacked
+    except OSError:
+        return Look.CHANGED
+    if same:
+        return Look.VERIFIED
+    return Look.DAMAGED if _is_as_it_was(job.source) else Look.CHANGED
+
+
+def _is_as_it_was(source: Source) -> bool:
+    try:
+        found = os.stat(source.path)
+        os.close(os.open(source.path, os.O_RDONLY | os.O_NONBLOCK))
+    except OSError:
+        return False
+    return (found.st_size, found.st_mtime_ns) == (source.size, source.modified)
+
+
+def _checksum(file: gzip.GzipFile | BinaryIO) -> bytes:
+    checksum = hashlib.sha256()
+    while chunk := file.read(1 << 20):
+        checksum.update(chunk)
+    return checksum.digest()
+
+
+def rows_of(app: Dibs, queue: str) -> list[JobRecord]:
+    """Return all jobs of a queue as the database has them now."""
+    rows: list[JobRecord] = []
+    page = app.jobs(queue=queue, limit=PAGE)
+    while page:
+        rows += page
+        page = app.jobs(queue=queue, limit=PAGE, before=page[-1].id) if len(page) == PAGE else []
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All that the judgement goes by."""
+
+    jobs: Sequence[FileJob]
+    looks: Mapping[str, Look]  # by key
+    rows: Sequence[JobRecord]
+    runs: Sequence[Run]
+    kill: Kill | None
+    results: frozenset[str]  # the paths of all results that there are
+
+
+@dataclass
+class Proof:
+    """The figures, and what is wrong with them if anything is."""
+
+    files: int
+    results: int
+    verified: int
+    lost: int
+    doubled: int
+    killed: int
+    rerun: int
+    duplicates: int
+    changed: int  # files left out: their sources are not what they were
+    attempts: Counter[int]  # the attempts that the jobs which were run again used → how many jobs
+    unrecorded: int  # of those run again: the result was whole, but the worker was killed before it could say so
+    back_after: float | None  # seconds from the kill until the last of them had begun again
+    problems: list[str] = field(default_factory=list)
+
+
+def judge(evidence: Evidence) -> Proof:
+    """Decide what was lost and what was doubled."""
+    kept = [job for job in evidence.jobs if evidence.looks[job.key] is not Look.CHANGED]
+    rows: dict[str, list[JobRecord]] = defaultdict(list)
+    for row in evidence.rows:
+        rows[row.task_key or ""].append(row)
+    runs: dict[int, list[Run]] = defaultdict(list)
+    for run in evidence.runs:
+        runs[run.job].append(run)
+
+    lost = [job for job in kept if not _is_done(job, evidence.looks, rows)]
+    doubled = [job for job in kept if _times_too_often(rows[job.key], runs, evidence.kill)]
+    cut, again = _run_again(runs, evidence.kill)
+    by_id = {row.id: row for row in evidence.rows}
+    proof = Proof(
+        files=len(kept),
+        results=sum(job.result in evidence.results for job in kept),
+        verified=sum(evidence.looks[job.key] is Look.VERIFIED for job in kept),
+        lost=len(lost),
+        doubled=len(doubled),
+        killed=evidence.kill is not None,
+        rerun=len(again),
+        duplicates=sum(row.duplicates for job in kept for row in rows[job.key]),
+        changed=len(evidence.jobs) - len(kept),
+        attempts=Counter(by_id[run.job].attempts for run in again if run.job in by_id),
+        unrecorded=sum(run.ended is not None for run in cut),
+        back_after=max(run.began for run in again) - evidence.kill.at if evidence.kill and again else None,
+    )
+    proof.problems += _problems(proof, evidence, lost, doubled, rows)
+    return proof
+
+
+def _is_done(job: FileJob, looks: Mapping[str, Look], rows: Mapping[str, list[JobRecord]]) -> bool:
+    return looks[job.key] is Look.VERIFIED and any(row.status is State.DONE for row in rows[job.key])
+
+
+def _times_too_often(rows: Sequence[JobRecord], runs: Mapping[int, list[Run]], kill: Kill | None) -> int:
+    """Return how often the work for one key was done beyond once.
+
+    A second row is once too often, and so is a second run that finished. Except where the first finished in the
+    worker that was killed and the database says that it never heard of it: a job can't be more than "at least
+    once" there, and its task must bear that.
+    """
+    finished = sum(run.ended is not None for row in rows for run in runs.get(row.id, []))
+    unheard = 0
+    if kill is not None:
+        held = {(job.id, job.claims) for job in kill.held}
+        unheard = sum(
+            run.ended is not None and run.worker == kill.worker and (run.job, run.claims) in held
+            for row in rows
+            for run in runs.get(row.id, [])
+        )
+    return max(len(rows) - 1, 0) + max(finished - unheard - 1, 0)
+
+
+def _run_again(runs: Mapping[int, list[Run]], kill: Kill | None) -> tuple[list[Run], list[Run]]:
+    """Return the runs that the kill cut off, and the first ones after them of the same jobs."""
+    cut, again = [], []
+    held = {(job.id, job.claims) for job in kill.held} if kill is not None else set()
+    for of_one_job in runs.values():
+        for run, following in zip(of_one_job, of_one_job[1:], strict=False):
+            if kill is not None and run.worker == kill.worker and (run.job, run.claims) in held:
+                cut.append(run)
+                again.append(following)
+    return cut, again
+
+
+def _problems(
+    proof: Proof,
+    evidence: Evidence,
+    lost: Sequence[FileJob],
+    doubled: Sequence[FileJob],
+    rows: Mapping[str, list[JobRecord]],
+) -> list[str]:
+    problems = []
+    if not proof.files:
+        problems.append("every file was changed or removed while the demo ran, so there is nothing to prove")
+    if lost:
+        problems.append(f"lost: {_examples(_why_lost(job, evidence.looks, rows[job.key]) for job in lost)}")
+    if doubled:
+        problems.append(f"doubled: {_examples(_shown(job.source.path) for job in doubled)}")
+    if not proof.killed:
+        problems.append("no worker could be killed in the middle of a job: the work was over before")
+    elif not proof.rerun:
+        problems.append("no job of the killed worker was run again")
+    if proof.duplicates != proof.files and proof.files:
+        problems.append(
+            f"of {proof.files:,} jobs that were enqueued a second time, {proof.duplicates:,} are recorded as duplicates"
+        )
+    if others := evidence.results - {job.result for job in evidence.jobs}:
+        problems.append(f"results that belong to no file: {_examples(map(_shown, sorted(others)))}")
+    return problems
+
+
+def _why_lost(job: FileJob, looks: Mapping[str, Look], rows: Sequence[JobRecord]) -> str:
+    reasons = [] if looks[job.key] is Look.VERIFIED else [str(looks[job.key])]
+    for row in rows:
+        if row.status is not State.DONE:
+            last_line = (row.error or "").strip().splitlines()[-1:]
+            reasons.append(": ".join([f"job {row.id} is {row.status}", *last_line]))
+    if not rows:
+        reasons.append("there is no such job in the database")
+    return f"{_shown(job.source.path)} ({', '.join(reasons)})"
+
+
+def _examples(texts: Iterable[str]) -> str:
+    shown = list(texts)
+    more = f" and {len(shown) - EXAMPLES:,} more" if len(shown) > EXAMPLES else ""
+    return "; ".join(shown[:EXAMPLES]) + more
+
+
+def _shown(path: str) -> str:
+    return path if path.isprintable() else ascii(path)

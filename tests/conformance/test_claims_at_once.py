@@ -1,0 +1,196 @@
+"""Several claimers at the same time: nobody waits, nobody doubles, and a row that somebody holds hides no other."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from conformance.hands import WORKER, Queue, new_job, promptly, run_in, verdict
+from conformance.test_keys_at_once import at_once
+
+from dibs.bindings.binding import OwnConnection
+from dibs.jobs import Claim, Lane, Settled
+from dibs.ops import Execute
+from dibs.states import State
+
+
+def ids(claims: list[Claim]) -> list[int]:
+    return [claim.id for claim in claims]
+
+
+def claim_in(connection: OwnConnection, queue: Queue, *, worker: str, limit: int) -> list[Claim]:
+    """Claim in a transaction that is open, and stays open."""
+    return run_in(
+        connection,
+        queue.dialect.claim(
+            Lane("q", 0), since=None, tasks=queue.dialect.names(["t"]), worker=worker, lease=60, start=limit, limit=limit
+        ),
+    )
+
+
+def test_three_workers_and_a_paused_transaction(locking: Queue) -> None:
+    """The first worker's claim is not committed: the two others get what is left at once, each its own."""
+    queue = locking
+    added = ids_of(queue, 10)
+    with queue.transaction(undone=False) as paused:
+        first = ids(claim_in(paused, queue, worker="first", limit=4))
+        with promptly():
+            second = ids(queue.claim(worker="second", limit=3))
+            third = ids(queue.claim(worker="third", limit=10))
+    assert (first, second, third) == (added[:4], added[4:7], added[7:])
+    owners = dict(queue.fetch("SELECT id, lease_owner FROM dibs_jobs"))
+    assert Counter(owners.values()) == {"first": 4, "second": 3, "third": 3}
+
+
+def ids_of(queue: Queue, number: int) -> list[int]:
+    return [job.id for job in queue.enqueue(*[new_job() for _ in range(number)])]
+
+
+def test_a_claim_that_is_undone_gives_its_jobs_back(locking: Queue) -> None:
+    """As they were: no attempt used, the same fence, and the next claim gets them."""
+    queue = locking
+    added = ids_of(queue, 3)
+    with queue.transaction() as undone:
+        assert ids(claim_in(undone, queue, worker="first", limit=3)) == added
+        assert queue.claim() == []
+    again = queue.claim()
+    assert ids(again) == added
+    assert {(claim.claims, claim.attempts) for claim in again} == {(1, 1)}
+
+
+def test_eight_claimers(queue: Queue) -> None:
+    """Each job goes to one of them."""
+    added = ids_of(queue, 200)
+    store = queue.app.new_store(size=8)
+
+    def claimer(name: str) -> list[int]:
+        mine: list[int] = []
+        while True:
+            claims = store.run(
+                lambda: queue.dialect.claim(
+                    Lane("q", 0),
+                    since=None,
+                    tasks=queue.dialect.names(["t"]),
+                    worker=name,
+                    lease=60,
+                    start=7,
+                    limit=7,
+                )
+            )
+            if not claims:
+                return mine
+            mine += ids(claims)
+
+    taken = at_once(*[lambda name=f"w{n}": claimer(name) for n in range(8)])  # type: ignore[misc]
+    store.close()
+    every = [job_id for mine in taken for job_id in mine]  # type: ignore[attr-defined]
+    left = ids(queue.claim(limit=200))
+    assert sorted(every + left) == added, "each once"
+    assert queue.fetch("SELECT max(claims), min(claims) FROM dibs_jobs") == [(1, 1)]
+
+
+def test_a_row_that_a_user_locks_hides_no_other(locking: Queue) -> None:
+    """It is skipped and comes up when the user's transaction is over; the others are claimed at once."""
+    queue = locking
+    first, second, third = ids_of(queue, 3)
+    with queue.locked(first, third), promptly():
+        assert ids(queue.claim()) == [second]
+    assert ids(queue.claim()) == [first, third]
+
+
+def test_locked_is_not_lost(locking: Queue) -> None:
+    """A row that a user's transaction locks stops no other row's renewal or settling, and is itself not lost."""
+    queue = locking
+    ids_of(queue, 4)
+    claims = queue.claim()
+    locked, *free = claims
+    with queue.locked(locked.id):
+        with promptly():
+            renewal = queue.renew(*claims)
+        assert renewal.renewed == {claim.id for claim in free}
+        assert renewal.lost == set()
+        with promptly():
+            answers = queue.settle(*[verdict(claim, State.DONE) for claim in claims])
+        assert answers == [Settled.LOCKED, Settled.NOW, Settled.NOW, Settled.NOW]
+        assert queue.status(locked.id) is State.RUNNING
+    assert queue.end(locked, State.DONE) is Settled.NOW
+
+
+def test_a_locked_row_that_is_settled_already_is_told_so(locking: Queue) -> None:
+    """Asked again after a lost answer while somebody holds the row: it was carried out, there is nothing to wait for."""
+    queue = locking
+    claim = queue.running()
+    queue.end(claim, State.DONE)
+    with queue.locked(claim.id), promptly():
+        assert queue.end(claim, State.DONE) is Settled.ALREADY
+
+
+def test_a_locked_row_stops_no_other_from_being_marked(locking: Queue) -> None:
+    """Marking held jobs as started waits for nobody either."""
+    queue = locking
+    ids_of(queue, 2)
+    locked, free = queue.claim(start=0)
+    with queue.locked(locked.id), promptly():
+        queue.do(lambda: queue.dialect.mark_started({locked.id: 1, free.id: 1}, worker=WORKER))
+    assert [queue.record(claim.id).attempts for claim in (locked, free)] == [0, 1]
+
+
+def test_a_locked_row_stops_no_other_from_expiring(locking: Queue) -> None:
+    """Upkeep takes back what it can and comes again for the rest."""
+    queue = locking
+    ids_of(queue, 2)
+    locked, free = queue.claim()
+    queue.lapse(locked.id, free.id)
+    with queue.locked(locked.id), promptly():
+        assert queue.expire() == {free.id: State.READY}
+    assert queue.expire() == {locked.id: State.READY}
+
+
+def test_a_locked_row_stops_no_other_from_being_pruned(locking: Queue) -> None:
+    """Nor does it stop pruning."""
+    queue = locking
+    locked, free = queue.job_in(State.DONE), queue.job_in(State.DONE)
+    for job_id in (locked, free):
+        queue.write(job_id, expires_at="2001-01-01 00:00:00.000")
+    with queue.locked(locked), promptly():
+        assert queue.app.prune() == 1
+    assert list(queue.statuses()) == [locked]
+
+
+def test_an_open_claim_stops_no_enqueue(locking: Queue) -> None:
+    """Claims and producers don't meet: neither in the rows nor in the gaps between them."""
+    queue = locking
+    ids_of(queue, 3)
+    with queue.transaction() as open_claim:
+        claim_in(open_claim, queue, worker="first", limit=2)
+        with promptly():
+            queue.add()
+            queue.add(key="k")
+            queue.add(queue="another")
+    with queue.transaction() as empty_claim:
+        assert claim_in(empty_claim, queue, worker="first", limit=100)
+        with promptly():
+            queue.add()
+
+
+def test_an_open_settle_stops_no_claim(locking: Queue) -> None:
+    """What another worker is settling just now is not waited for."""
+    queue = locking
+    first, second = ids_of(queue, 2)
+    claims = queue.claim(limit=1)
+    with queue.transaction() as settling, promptly():
+        run_in(settling, queue.dialect.settle([verdict(claims[0], State.READY)], worker=WORKER))
+        assert ids(queue.claim()) == [second]
+        assert queue.renew(*claims) == (set(), set(), set())
+    assert ids(queue.claim()) == []
+    assert queue.status(first) is State.RUNNING
+
+
+def test_a_user_who_reads_a_job_locks_nothing(queue: Queue) -> None:
+    """Anybody may look at the table in a transaction of any length."""
+    job_id = queue.add()
+    with queue.transaction() as reader:
+        reader.answer(Execute("SELECT * FROM dibs_jobs WHERE id = :id", {"id": job_id}))
+        if queue.db.locks_rows:
+            with promptly():
+                (claim,) = queue.claim()
+                assert queue.end(claim, State.DONE) is Settled.NOW

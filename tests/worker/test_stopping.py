@@ -1,0 +1,121 @@
+"""How a worker stops when it is told to, and what becomes of its jobs; and one that was only thought to be dead."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from conftest import wait_for
+from worker.harness import LEASE, Site, holds
+from worker.program import Program
+
+
+def start_one_and_hold_five(site: Site[Program], gate: str) -> tuple[int, list[int]]:
+    """Have the only worker, which has one slot, run one job and hold five more; return their ids."""
+    site.learn_that_notes_are_quick()
+    calls = [site.program.gate.call(gate), *(site.program.note.call(number=n) for n in range(5))]
+    started, *held = (job.id for job in site.app.enqueue_many(calls))
+    site.wait_started(started)
+    wait_for(lambda: set(held) <= site.held(), every=0.005, what="five jobs to be claimed ahead")
+    return started, held
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+def test_a_worker_that_is_told_to_stop(site: Site[Program], number: signal.Signals) -> None:
+    """It gives back at once what it had not started, takes nothing more, goes on renewing what runs until that has
+    ended, and leaves with 0."""
+    worker = site.start(concurrency=1)
+    started, held = start_one_and_hold_five(site, "end")
+    worker.signal(number)
+    wait_for(lambda: site.running() == {started}, within=3, what="the held jobs to be given back")
+    late = site.program.note.enqueue(number=9)
+    holds(lambda: site.running() == {started} and worker.alive, during=1.5 * LEASE)
+    assert {(job.status, job.attempts) for job in site.jobs([*held, late.id])} == {("ready", 0)}
+
+    site.open("end")
+    assert worker.wait(5) == 0
+    (job,) = site.wait_ended(started, within=1)
+    assert (job.status, job.attempts, job.result, job.claims) == ("done", 1, "end", 1)
+    assert not site.diary.starts().keys() & {*held, late.id}
+    assert worker.complaints() == []
+
+
+def test_jobs_in_free_slots_that_had_not_begun(site: Site[Program]) -> None:
+    """A stop in the midst of claims costs no attempt: what a claim had sent straight into a free slot and what was
+    held are alike, and each job was started exactly as often as its attempts say."""
+    worker = site.start(concurrency=10)
+    site.learn_that_notes_are_quick()
+    jobs = [job.id for job in site.app.enqueue_many(site.program.note.call(number=n) for n in range(3_000))]
+    wait_for(lambda: len(site.diary.starts()) > 500, every=0.005, what="the worker to be in full swing")
+    worker.terminate()
+    assert worker.wait(10) == 0
+    starts = site.diary.starts()
+    rows = dict(site.db.fetch("SELECT id, attempts FROM dibs_jobs"))
+    assert {job_id: starts[job_id] for job_id in jobs} == {job_id: rows[job_id] for job_id in jobs}
+    assert site.running() == set()
+    assert "ready" in site.statuses().values(), "it was stopped in the midst of it"
+
+
+def test_the_time_of_grace_is_over(site: Site[Program]) -> None:
+    """What has not ended by then is released, its attempt not counted: an async task is cancelled, a thread is left
+    behind. The worker leaves with 0 all the same, and another one runs the jobs again."""
+    worker = site.start(concurrency=2, grace=0.5)
+    jobs = [site.program.gate.enqueue("never").id, site.program.agate.enqueue("never").id]
+    site.wait_started(*jobs)
+    told = time.monotonic()
+    worker.terminate()
+    assert worker.wait(10) == 0
+    assert 0.4 < time.monotonic() - told < 3.0
+    assert [entry.detail for entry in site.diary.entries("raised", job=jobs[1])] == ["CancelledError"]
+    assert {(job.status, job.attempts, job.crashes) for job in site.jobs(jobs)} == {("ready", 0, 0)}
+
+    site.open("never")
+    site.start()
+    assert {(job.status, job.attempts) for job in site.wait_ended(jobs)} == {("done", 1)}
+    assert site.diary.starts() == dict.fromkeys(jobs, 2)
+
+
+def test_a_second_signal(site: Site[Program]) -> None:
+    """Whoever asks twice means it: the worker leaves at once, not with 0, and what ran comes back after its lease."""
+    worker = site.start(concurrency=2)
+    job = site.program.gate.enqueue("end")
+    site.wait_started(job.id)
+    worker.terminate()
+    holds(lambda: worker.alive, during=0.3)
+    worker.terminate()
+    assert worker.wait(3) == 1
+    assert len(worker.lines("second signal")) == 1
+    assert site.job(job.id).status == "running"
+    site.open("end")
+    site.start()
+    (ended,) = site.wait_ended(job.id)
+    assert (ended.status, ended.attempts, ended.crashes) == ("done", 2, 1)
+
+
+def test_a_worker_that_came_back_from_the_dead(site: Site[Program]) -> None:
+    """A worker that stood still for longer than its lease: another one runs its job, its own late result is refused,
+    its task is told, and it works on."""
+    zombie = site.start(concurrency=1)
+    job = site.program.watch.enqueue("end")
+    site.wait_started(job.id)
+    zombie.freeze()
+    other = site.start(concurrency=1)
+    wait_for(lambda: site.diary.starts()[job.id] == 2, within=2 * LEASE + 5, what="another worker to run the job")
+    assert [entry.pid for entry in site.diary.entries("start")] == [zombie.pid, other.pid]
+
+    zombie.thaw()
+    wait_for(lambda: site.diary.pids("lost")[zombie.pid], within=5, what="the zombie's task to be told")
+    site.open("end", only_for=zombie)
+    wait_for(lambda: zombie.lines("too late") or zombie.lines("refused"), within=5, what="the late result")
+    assert site.job(job.id).status == "running"
+    assert site.diary.pids("lost")[other.pid] == 0
+    site.open("end", only_for=other)
+    (ended,) = site.wait_ended(job.id)
+    assert (ended.status, ended.result, ended.attempts, ended.claims) == ("done", other.pid, 2, 2)
+
+    other.terminate()
+    assert other.wait() == 0
+    assert site.program.note.enqueue(number=5).join(timeout=10) == 5
+    assert site.diary.entries("start")[-1].pid == zombie.pid
