@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from dibs.errors import UnsuitableDatabase as UnsuitableDatabase
     from dibs.errors import UnsupportedConnection as UnsupportedConnection
     from dibs.jobs import JobRecord as JobRecord
+    from dibs.registry import Tasks as Tasks
     from dibs.retries import Backoff as Backoff
     from dibs.running import CurrentJob as CurrentJob
     from dibs.running import current_job as current_job
@@ -70,6 +71,7 @@ _HOMES = {
         "UnsupportedConnection",
     ],
     "jobs": ["JobRecord"],
+    "registry": ["Tasks"],
     "retries": ["Backoff"],
     "running": ["CurrentJob", "current_job"],
     "states": ["State"],

@@ -6,13 +6,15 @@ import asyncio
 import logging
 import os
 import re
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from dibs import ops
+from dibs.ambient import Transaction, ambient
 from dibs.bindings import bind, connector, is_async
 from dibs.bulk import Bulk
 from dibs.codec import Codec, JsonCodec
@@ -27,25 +29,24 @@ from dibs.errors import (
 )
 from dibs.jobs import Enqueued, JobRecord, NewJob
 from dibs.ops import Op
-from dibs.retries import Backoff
+from dibs.registry import Registry, Tasks
 from dibs.settings import (
     LONGEST_QUEUE,
     MOST_PAYLOAD,
     MOST_RELEASES,
     WARN_PAYLOAD,
     Options,
-    Seconds,
     integer,
     name,
+    prefix_of,
 )
 from dibs.states import State
 from dibs.store import Store
-from dibs.tasks import AsyncTask, Call, Job, SyncTask, Task
+from dibs.tasks import Call, Job, Task
 
 if TYPE_CHECKING:
     from dibs.worker.worker import Worker
 
-P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -55,7 +56,7 @@ logger = logging.getLogger("dibs")
 VARIABLES = ("DIBS_DATABASE_URL", "DATABASE_URL")
 
 
-class Dibs:
+class Dibs(Registry):
     """One queue in one database.
 
     Nothing is opened before it is needed, and what is opened is a few blocking connections per process. Safe to
@@ -64,8 +65,13 @@ class Dibs:
 
     def __init__(
         self,
-        url: str | None = None,
+        url: str | Any = None,
         *,
+        password: Callable[[], str] | None = None,
+        schema: str | None = None,
+        prefix: str = "",
+        connection: Callable[[], Any] | None = None,
+        imports: Sequence[str] = (),
         codec: Codec | None = None,
         notify: bool = True,
         max_payload: int = MOST_PAYLOAD,
@@ -73,12 +79,23 @@ class Dibs:
     ) -> None:
         """`url` is the database's; without one DIBS_DATABASE_URL or DATABASE_URL is read.
 
+        It may be a string or a URL object of SQLAlchemy's, and have a driver's name in it, which is ignored.
+
+        - `password`: asked for the password at each connect, for tokens that expire.
+        - `schema`: where dibs' tables are, instead of the usual place. `prefix`: comes before their names, for
+          several queues in one schema. Both must be the same for all that work on a queue.
+        - `connection`: answers your connection or session of this moment, or None. A bare enqueue joins its
+          transaction, if one has begun there and it is in this database.
+        - `imports`: modules that define tasks; a worker imports them.
         - `codec`: how arguments and results become JSON; see `Codec`.
         - `notify=False`: enqueue does not wake waiting workers; they find jobs by polling.
         - `max_payload`: bytes of a job's arguments, at most. `max_releases`: how often a job may be released.
 
         Raises ConfigurationError when there is no URL or it is not one that dibs knows.
         """
+        super().__init__()
+        if hasattr(url, "render_as_string"):
+            url = url.render_as_string(hide_password=False)
         url = url or next((os.environ[variable] for variable in VARIABLES if os.environ.get(variable)), None)
         if not url:
             raise ConfigurationError(
@@ -86,11 +103,15 @@ class Dibs:
                 "There is no default, so that a program that lacks its variable does not queue into a file of its own"
             )
         self.url = parse(url)
+        self._schema = None if schema is None else name(schema, "schema", longest=60)
+        self._prefix = prefix_of(prefix)
+        self._password = password
+        self._ambient = connection
+        self._imports = [imports] if isinstance(imports, str) else list(imports)
         self.codec: Codec = codec or JsonCodec()
         self.notify = notify
         self.max_payload = integer(max_payload, "max_payload", low=1, high=2**30)
         self.max_releases = integer(max_releases, "max_releases", low=0, high=1_000_000)
-        self.tasks: dict[str, Task[Any, Any]] = {}
         self._warned: set[str] = set()
 
     def __repr__(self) -> str:
@@ -99,7 +120,7 @@ class Dibs:
     @cached_property
     def dialect(self) -> Dialect:
         """The SQL of this app's database."""
-        return dialect_for(self.url)
+        return dialect_for(self.url, schema=self._schema, prefix=self._prefix)
 
     @cached_property
     def store(self) -> Store:
@@ -108,7 +129,7 @@ class Dibs:
 
     def new_store(self, *, name: str = "dibs", size: int = 5, gap: float = 15.0) -> Store:
         """Return further connections of dibs' own, such as for one thread of a worker."""
-        return Store(self.dialect, connector(self.url), name=name, size=size, gap=gap)
+        return Store(self.dialect, connector(self.url, password=self._password), name=name, size=size, gap=gap)
 
     def close(self) -> None:
         """Close the idle connections of this process. The app can still be used."""
@@ -116,57 +137,34 @@ class Dibs:
 
     # -- tasks -----------------------------------------------------------------------------------
 
-    @overload
-    def task(  # type: ignore[overload-overlap]  # a coroutine function is a function, too: the first one that fits counts
-        self, function: Callable[P, Coroutine[Any, Any, R]], /
-    ) -> AsyncTask[P, R]: ...
-    @overload
-    def task(self, function: Callable[P, R], /) -> SyncTask[P, R]: ...
-    @overload
-    def task(
-        self,
-        /,
-        *,
-        name: str | None = None,
-        queue: str | None = None,
-        priority: int | None = None,
-        max_attempts: int | None = None,
-        timeout: Seconds | None = None,
-        retention: Seconds | None = None,
-        key_until: str | None = None,
-        backoff: Backoff | None = None,
-    ) -> _Decorator: ...
+    def _add(self, task: Task[Any, Any]) -> None:
+        super()._add(task)
+        try:
+            task.belong_to(self)
+        except BaseException:
+            del self.tasks[task.name]
+            raise
 
-    def task(self, function: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: Any) -> Any:
-        """Make a task of a function: `@app.task` or `@app.task(queue="exports", max_attempts=5)`.
+    def include(self, tasks: Tasks) -> None:
+        """Take over the tasks of a `Tasks`. Raises ConfigurationError when a name is taken."""
+        for task in tasks:
+            self._add(task)
 
-        - `queue` ("default"), `priority` (0, higher first), `max_attempts` (12): what its jobs are written with.
-        - `timeout`: seconds after which a run counts as failed. An async task is cancelled; a thread can't be: its
-          code runs on, keeps its slot, and what it returns is dropped.
-        - `retention`: how long a done or cancelled job is kept (1 day, 7 with a key; 0: deleted at once). A failed
-          one is kept for 30 days at least.
-        - `name`: instead of `module.qualname`. `backoff`: how long to wait between attempts.
+    def task_named(self, task_name: str) -> Task[Any, Any] | None:
+        """Return the task that runs jobs written under this name, which may be one it had before."""
+        return self.tasks.get(task_name) or self._named(task_name)
 
-        Raises ConfigurationError when the name is taken, InvalidArgument for an option that is out of range.
+    def load(self) -> None:
+        """Import the modules of `Dibs(imports=…)`, which register their tasks. A worker does it when it starts."""
+        while self._imports:
+            import_module(self._imports.pop(0))
+
+    def transaction(self, connection: Any) -> Transaction:
+        """Have enqueues join the transaction of this connection: `with app.transaction(session):`, or `async with`.
+
+        For this thread or asyncio task, until the block ends. Nothing is begun or ended on the connection.
         """
-        if function is not None:
-            return self._register(function, name, Options())
-        checked = Options().changed(**options)
-        return lambda later: self._register(later, name, checked)
-
-    def _register(self, function: Callable[..., Any], task_name: str | None, options: Options) -> Task[Any, Any]:
-        if isinstance(function, Task):
-            raise ConfigurationError(f"{function!r} is a task already: decorate a function once")
-        kind: type[Task[Any, Any]] = AsyncTask if asyncio.iscoroutinefunction(function) else SyncTask
-        task = kind(self, function, options, task_name)
-        taken = self.tasks.get(task.name)
-        if taken is not None:
-            raise ConfigurationError(
-                f"a task named {task.name!r} is registered already ({_place(taken.function)}): "
-                f"give {_place(function)} another name with @app.task(name=…)"
-            )
-        self.tasks[task.name] = task
-        return task
+        return Transaction(self, connection)
 
     # -- enqueue ---------------------------------------------------------------------------------
 
@@ -174,7 +172,7 @@ class Dibs:
         """Write one call as a job; what `task.enqueue` does."""
         new = self.new_job(call)
         (job,) = self.run_on(
-            call.options.connection,
+            self.whose(call.options),
             lambda: self.enqueue_op([new]),
             once=new.task_key is None,
             together=self.takes_transaction([new]),
@@ -185,7 +183,7 @@ class Dibs:
         """`enqueue_call` for async code."""
         new = self.new_job(call)
         (job,) = await self.arun_on(
-            call.options.connection,
+            self.whose(call.options),
             lambda: self.enqueue_op([new]),
             once=new.task_key is None,
             together=self.takes_transaction([new]),
@@ -265,6 +263,12 @@ class Dibs:
             self._warned.add(about)
             logger.warning(message, *values)
 
+    def whose(self, options: Options) -> Any:
+        """Return the connection that an enqueue with these options goes over: None for dibs' own."""
+        if options.connection is not None or options.own:
+            return options.connection
+        return ambient(self, self._ambient)
+
     # -- on whose connection ---------------------------------------------------------------------
 
     def run_on(
@@ -295,6 +299,8 @@ class Dibs:
             return await asyncio.to_thread(self.store.run, make, once=once)
         binding = bind(connection)
         if not is_async(binding):
+            if ambient(self, self._ambient) is connection:  # not handed to this call: what goes over it blocks anyway
+                return self.run_on(connection, make, once=once, together=together)
             raise UnsupportedConnection(
                 f"{type(connection).__name__} is a blocking connection: call it without the a in front (enqueue)"
             )
@@ -376,6 +382,34 @@ class Dibs:
 
         return prune(self.store)
 
+    async def ajob(self, job_id: int) -> JobRecord:
+        """`job` for async code."""
+        return await asyncio.to_thread(self.job, job_id)
+
+    async def ajobs(self, **which: Any) -> list[JobRecord]:
+        """`jobs` for async code."""
+        return await asyncio.to_thread(lambda: self.jobs(**which))
+
+    async def acounts(self) -> dict[str, dict[str, int]]:
+        """`counts` for async code."""
+        return await asyncio.to_thread(self.counts)
+
+    async def acancel(self, job_ids: int | Iterable[int], *, reason: str | None = None) -> list[int]:
+        """`cancel` for async code."""
+        return await asyncio.to_thread(lambda: self.cancel(job_ids, reason=reason))
+
+    async def arequeue(self, job_ids: int | Iterable[int], *, force: bool = False) -> list[int]:
+        """`requeue` for async code."""
+        return await asyncio.to_thread(lambda: self.requeue(job_ids, force=force))
+
+    async def apause(self, queue: str, *, by: str = "") -> bool:
+        """`pause` for async code."""
+        return await asyncio.to_thread(lambda: self.pause(queue, by=by))
+
+    async def aresume(self, queue: str) -> bool:
+        """`resume` for async code."""
+        return await asyncio.to_thread(self.resume, queue)
+
     # -- work ------------------------------------------------------------------------------------
 
     def worker(self, **settings: Any) -> Worker:
@@ -383,18 +417,6 @@ class Dibs:
         from dibs.worker.worker import Worker
 
         return Worker(self, **settings)
-
-
-class _Decorator:
-    """What `@app.task(…)` is to a type checker: it keeps the function's signature."""
-
-    @overload
-    def __call__(  # type: ignore[overload-overlap]
-        self, function: Callable[P, Coroutine[Any, Any, R]], /
-    ) -> AsyncTask[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[P, R], /) -> SyncTask[P, R]: ...
-    def __call__(self, function: Any, /) -> Any: ...
 
 
 #: How databases say that a table or a column is not there. (That the text names a table of ours says nothing: some
@@ -417,12 +439,6 @@ def _ids(job_ids: int | Iterable[int]) -> list[int]:
     for job_id in ids:
         integer(job_id, "job id", low=0, high=2**63 - 1)
     return sorted(set(ids))
-
-
-def _place(function: Callable[..., Any]) -> str:
-    code = getattr(function, "__code__", None)
-    place = getattr(function, "__qualname__", repr(function))
-    return f"{place}, {code.co_filename}:{code.co_firstlineno}" if code else place
 
 
 def _whoami() -> str:

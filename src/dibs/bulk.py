@@ -9,6 +9,7 @@ from dibs import ops
 from dibs.errors import DatabaseUnavailable, InvalidArgument
 from dibs.jobs import Enqueued, NewJob
 from dibs.ops import Op
+from dibs.settings import Options
 from dibs.tasks import Call, Job, Task
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ class Bulk:
         self._calls = iter(enumerate(calls))
         self._read: list[tuple[Task[Any, Any], NewJob]] = []
         self._moved_on = False
-        self.connection = connection
+        self.connection = connection if connection is not None else app.whose(Options())
+        self._named = connection is not None
         self._first = self._next_chunk()
         self._second = self._next_chunk()
         #: A bulk of one chunk whose jobs all have keys may be asked again when its outcome is unknown.
@@ -57,9 +59,9 @@ class Bulk:
             if not isinstance(call, Call):
                 raise InvalidArgument(f"[{index}]", f"takes calls made by task.call(…), not {type(call).__name__}")
             if call.options.connection is not None and call.options.connection is not self.connection:
-                if self.connection is not None or self._read:
+                if self._named or self._read:
                     raise InvalidArgument(f"[{index}].connection", "is another one than that of the calls before it")
-                self.connection = call.options.connection
+                self.connection, self._named = call.options.connection, True
             try:
                 new = self._app.new_job(call)
             except InvalidArgument as error:

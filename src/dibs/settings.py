@@ -5,6 +5,7 @@ The reasons for the defaults are in docs/defaults.md.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -63,6 +64,13 @@ def name(value: str, path: str, *, longest: int) -> str:
     return value
 
 
+def prefix_of(value: str) -> str:
+    """Return what tables' names begin with; raise InvalidArgument unless it is a short plain identifier."""
+    if not isinstance(value, str) or not re.fullmatch(r"([a-z][a-z0-9_]{0,23})?", value):
+        raise InvalidArgument("prefix", f"is up to 24 of a-z, 0-9 and _, the first a letter, not {value!r:.40}")
+    return value
+
+
 def moment(value: datetime, path: str) -> datetime:
     """Return a time as aware UTC; raise InvalidArgument if it is naive or absurdly far off."""
     if not isinstance(value, datetime):
@@ -101,6 +109,10 @@ class Options:
     delay: float | None = None
     backoff: Backoff = DEFAULT_BACKOFF
     connection: Any = None
+    own: bool = False
+    retry_on: tuple[type[BaseException], ...] | None = None
+    fail_on: tuple[type[BaseException], ...] = ()
+    runs_in: str | None = None
 
     def changed(self, **given: Any) -> Options:
         """Return these options with those that were given (are not None) checked and put in."""
@@ -136,6 +148,23 @@ def _number(value: float, path: str, *, low: float, high: float) -> float:
     return float(value)
 
 
+def _exceptions(path: str) -> Callable[[Any], tuple[type[BaseException], ...]]:
+    def check(value: Any) -> tuple[type[BaseException], ...]:
+        kinds = value if isinstance(value, tuple | list) else (value,)
+        for kind in kinds:
+            if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+                raise InvalidArgument(path, f"takes exception classes, not {kind!r:.60}")
+        return tuple(kinds)
+
+    return check
+
+
+def _runs_in(value: str) -> str:
+    if value not in ("thread", "loop", "process"):
+        raise InvalidArgument("runs_in", f"is 'thread', 'loop' or 'process', not {value!r:.40}")
+    return value
+
+
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "queue": lambda value: name(value, "queue", longest=LONGEST_QUEUE),
     "priority": lambda value: integer(value, "priority", low=-HIGHEST_PRIORITY, high=HIGHEST_PRIORITY),
@@ -148,4 +177,8 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "delay": lambda value: seconds(value, "delay"),
     "backoff": _backoff,
     "connection": lambda value: value,
+    "own": bool,
+    "retry_on": _exceptions("retry_on"),
+    "fail_on": _exceptions("fail_on"),
+    "runs_in": _runs_in,
 }

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
-from dibs.errors import ConfigurationError, JobCancelled, JobFailed, JobNotFound, StillRunning
+from dibs.errors import ConfigurationError, InvalidArgument, JobCancelled, JobFailed, JobNotFound, StillRunning
 from dibs.settings import LONGEST_TASK, Options, Seconds, name, seconds
 from dibs.signatures import Signature
 from dibs.states import FINAL, State
@@ -26,18 +26,61 @@ R_co = TypeVar("R_co", covariant=True)
 class Task(Generic[P, R]):
     """A function that jobs can be made of, under its name. Made by `@app.task`."""
 
-    def __init__(self, app: Dibs, function: Callable[..., Any], options: Options, task_name: str | None) -> None:
-        self.app = app
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        options: Options,
+        task_name: str | None = None,
+        aliases: tuple[str, ...] = (),
+    ) -> None:
         self.function = function
         self.options = options
         self.name = name(task_name if task_name is not None else name_of(function), "name", longest=LONGEST_TASK)
-        self.signature = Signature(function, app.codec)
+        self.aliases = tuple(name(alias, "aliases", longest=LONGEST_TASK) for alias in aliases)
+        self._app: Dibs | None = None
+        self._signature: Signature | None = None
+        self._check_kind()
         self.__wrapped__ = function
         self.__doc__ = function.__doc__
         self.__name__ = getattr(function, "__name__", self.name)
 
     #: Is it an `async def`, run on the worker's event loop?
     is_async = False
+
+    @property
+    def app(self) -> Dibs:
+        """The app it belongs to; raises ConfigurationError before it has one."""
+        if self._app is None:
+            raise ConfigurationError(f"{self!r} has no app yet: app.include(…) the Tasks that it was registered with")
+        return self._app
+
+    @property
+    def signature(self) -> Signature:
+        """Its signature, with the app's codec."""
+        if self._signature is None:
+            self._signature = Signature(self.function, self.app.codec)
+        return self._signature
+
+    def belong_to(self, app: Dibs) -> None:
+        """Take an app, once; its signature is read now, so that what can't be an argument is told at registration."""
+        if self._app is not None:
+            raise ConfigurationError(f"{self!r} belongs to {self._app!r} already")
+        self._app = app
+        try:
+            _ = self.signature
+        except BaseException:
+            self._app = None
+            raise
+
+    @property
+    def runs_in(self) -> str:
+        """Where its code runs: "thread", "loop" or "process"."""
+        return self.options.runs_in or ("loop" if self.is_async else "thread")
+
+    def _check_kind(self) -> None:
+        if self.is_async != (self.runs_in == "loop") and not (self.is_async and self.runs_in == "process"):
+            fits = "'loop' or 'process'" if self.is_async else "'thread' or 'process'"
+            raise InvalidArgument("runs_in", f"of {self!r} is {fits}, not {self.runs_in!r}")
 
     def __repr__(self) -> str:
         return f"<task {self.name}>"
@@ -69,6 +112,7 @@ class Task(Generic[P, R]):
         max_attempts: int | None = None,
         retention: Seconds | None = None,
         connection: Any = None,
+        own: bool | None = None,
     ) -> Using[P, R]:
         """Change options for one enqueue: `task.using(key="order-7", delay=30).enqueue(…)`.
 
@@ -79,6 +123,7 @@ class Task(Generic[P, R]):
         - `priority`: higher goes first within a queue. `retention`: how long the finished row is kept.
         - `connection`: write the job in the transaction that is open on your own connection (see the README's
           table). dibs neither commits nor rolls back there.
+        - `own=True`: write it on a connection of dibs' own, also inside an ambient transaction of yours.
 
         Raises InvalidArgument for a value that is out of range.
         """
@@ -94,6 +139,7 @@ class Task(Generic[P, R]):
                 max_attempts=max_attempts,
                 retention=retention,
                 connection=connection,
+                own=own,
             ),
         )
 

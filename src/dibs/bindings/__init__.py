@@ -23,8 +23,10 @@ _OWN = {
 }
 
 
-def connector(url: DatabaseUrl) -> Callable[[str], OwnConnection]:
+def connector(url: DatabaseUrl, *, password: Callable[[], str] | None = None) -> Callable[[str], OwnConnection]:
     """Return what opens dibs' own connections to `url`; it takes the name to connect under.
+
+    `password` is asked at each connect, where passwords expire.
 
     Nothing is imported and nothing opened before it is called.
     """
@@ -37,7 +39,8 @@ def connector(url: DatabaseUrl) -> Callable[[str], OwnConnection]:
             own = importlib.import_module(f"dibs.bindings.{module}")
         except ImportError as error:
             raise no_driver(package, extra, error) from error
-        connection: OwnConnection = own.connect(url, name=name)
+        to = url if password is None else replace(url, password=password())
+        connection: OwnConnection = own.connect(to, name=name)
         return connection
 
     return connect

@@ -15,11 +15,11 @@ _DIALECTS = {
 }
 
 
-def dialect_for(url: DatabaseUrl) -> Dialect:
-    """Return the dialect of a database URL, for the schema in which dibs' tables are."""
+def dialect_for(url: DatabaseUrl, *, schema: str | None = None, prefix: str = "") -> Dialect:
+    """Return the dialect of a database URL, for the schema in which dibs' tables are and what their names begin with."""
     module, _, name = _DIALECTS[url.scheme].partition(":")
     kind: type[Dialect] = getattr(import_module(module), name)
-    return kind(kind.default_schema(url))
+    return kind(schema or kind.default_schema(url), prefix)
 
 
 __all__ = ["EXAMPLE", "DatabaseUrl", "Dialect", "dialect_for", "parse"]

@@ -137,11 +137,11 @@ class Dialect(People, Upkeep):
         yield from ()
 
     HAS_TABLES: ClassVar[str] = """
-        SELECT count(*) FROM information_schema.tables WHERE table_schema = :schema AND table_name = 'dibs_meta'
+        SELECT count(*) FROM information_schema.tables WHERE table_schema = :schema AND table_name = :meta
     """
 
     def has_tables(self) -> Op[bool]:
-        rows = yield from fetch(self.HAS_TABLES, alone=True, schema=self.schema)
+        rows = yield from fetch(self.HAS_TABLES, alone=True, schema=self.schema, meta=f"{self.prefix}dibs_meta")
         return bool(rows[0][0])
 
     def make_room(self) -> list[str]:

@@ -54,9 +54,9 @@ class Postgres(KeyedEnqueue, Dialect):
         "or_nothing": "ON CONFLICT DO NOTHING",
     }
 
-    def __init__(self, schema: str) -> None:
-        super().__init__(schema)
-        self.channel = f"dibs_{schema}"[:63]  # an identifier's length
+    def __init__(self, schema: str, prefix: str = "") -> None:
+        super().__init__(schema, prefix)
+        self.channel = f"{prefix}dibs_{schema}"[:63]  # an identifier's length
 
     def quote(self, name: str) -> str:
         return '"' + name.replace('"', '""') + '"'
@@ -119,7 +119,7 @@ class Postgres(KeyedEnqueue, Dialect):
             self.ENQUEUE_KEYED,
             jobs=jobs_json(jobs),
             channel=self.channel if tell else None,
-            sequence=f"{self.quote(self.schema)}.dibs_jobs_id_seq",
+            sequence=f"{self.quote(self.schema)}.{self.prefix}dibs_jobs_id_seq",
         )
         return {(task, key): job_id for task, key, job_id, _ in rows}
 
@@ -378,7 +378,7 @@ class Postgres(KeyedEnqueue, Dialect):
     LOCK_MIGRATIONS: ClassVar[str] = "SELECT pg_advisory_xact_lock(hashtext('dibs migrate ' || CAST(:schema AS text)))"
 
     def lock_migrations(self) -> Op[None]:
-        yield from fetch(self.LOCK_MIGRATIONS, schema=self.schema)
+        yield from fetch(self.LOCK_MIGRATIONS, schema=f"{self.schema} {self.prefix}")
 
     def listen(self) -> Op[None]:
         yield from execute(f"LISTEN {self.quote(self.channel or '')}", alone=True)

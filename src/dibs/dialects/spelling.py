@@ -21,8 +21,9 @@ class Spelling(ABC):
     #: `insert_new`, `or_nothing`: around an insert that does nothing where the key is there already.
     spelling: ClassVar[dict[str, str]]
 
-    def __init__(self, schema: str) -> None:
+    def __init__(self, schema: str, prefix: str = "") -> None:
         self.schema = schema
+        self.prefix = prefix
         for name in dir(type(self)):
             text = getattr(type(self), name)
             if name.isupper() and isinstance(text, str):
@@ -36,7 +37,7 @@ class Spelling(ABC):
 
     def qualify(self, text: str) -> str:
         """Return a text with the tables' names qualified: no search path is relied on."""
-        return _TABLE.sub(lambda match: f"{self.quote(self.schema)}.{match[0]}", text)
+        return _TABLE.sub(lambda match: f"{self.quote(self.schema)}.{self.prefix}{match[0]}", text)
 
     @abstractmethod
     def quote(self, name: str) -> str:

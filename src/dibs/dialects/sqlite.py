@@ -25,6 +25,7 @@ from dibs.dialects.dialect import CLAIM_COLUMNS, Dialect
 from dibs.dialects.enqueuing import Key, KeyedEnqueue
 from dibs.dialects.spelling import utc
 from dibs.dialects.urls import DatabaseUrl
+from dibs.errors import ConfigurationError
 from dibs.jobs import Claim, Lane, NewJob, Position, Renewal, Settled, Verdict
 from dibs.ops import Op, Value, execute, fetch
 from dibs.states import State
@@ -83,8 +84,10 @@ class SQLite(KeyedEnqueue, Dialect):
         "or_nothing": "ON CONFLICT DO NOTHING",
     }
 
-    def __init__(self, schema: str = "main") -> None:
-        super().__init__(schema)
+    def __init__(self, schema: str = "main", prefix: str = "") -> None:
+        if schema != "main":
+            raise ConfigurationError("a file has no schemas: use prefix=, or another file")
+        super().__init__(schema, prefix)
 
     def quote(self, name: str) -> str:
         return '"' + name.replace('"', '""') + '"'
@@ -327,7 +330,7 @@ class SQLite(KeyedEnqueue, Dialect):
     def default_schema(cls, url: DatabaseUrl) -> str:
         return "main"
 
-    HAS_TABLES: ClassVar[str] = "SELECT count(*) FROM pragma_table_info('dibs_meta', :schema)"
+    HAS_TABLES: ClassVar[str] = "SELECT count(*) FROM pragma_table_info(:meta, :schema)"
 
 
 def stored(moment: datetime) -> str:

@@ -31,7 +31,9 @@ def files(dialect: Dialect) -> list[tuple[int, str, str]]:
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if entry.name.endswith(".sql"):
             number, _, name = entry.name.removesuffix(".sql").partition("_")
-            found.append((int(number), name, dialect.qualify(entry.read_text(encoding="utf-8"))))
+            # The names of indexes share the schema with those of other queues there.
+            text = entry.read_text(encoding="utf-8").replace("INDEX dibs_", f"INDEX {dialect.prefix}dibs_")
+            found.append((int(number), name, dialect.qualify(text)))
     return found
 
 

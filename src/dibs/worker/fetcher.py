@@ -12,12 +12,14 @@ import threading
 import time
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from dibs.app import Dibs
 from dibs.errors import DatabaseError, LostClaim, OutcomeUnknown
 from dibs.jobs import Claim, Lane
 from dibs.ops import Op
 from dibs.store import Store
+from dibs.tasks import Task
 from dibs.worker.lanes import Lanes
 from dibs.worker.outage import Outage
 from dibs.worker.runs import Holdings, Run
@@ -302,13 +304,18 @@ class Fetcher:
         self.lanes.claimed(lane, first, full=since is None, took=received - sent, now=received)
         by_slots: dict[int, list[Run]] = {}
         for claim in claims:
-            run = Run(claim, self._app.tasks[claim.task], received=received, good_until=sent + self._lease)
+            run = Run(claim, self._task(claim.task), received=received, good_until=sent + self._lease)
             by_slots.setdefault(id(self._slots_for(claim.task)), []).append(run)
         for each in self.slots:
             if runs := by_slots.get(id(each)):
                 self._holdings.add(runs)
                 each.start(runs)
         return claims
+
+    def _task(self, name: str) -> Task[Any, Any]:
+        task = self._app.task_named(name)
+        assert task is not None, f"claimed {name}, which none of the slots asked for"
+        return task
 
     def _slots_for(self, task: str) -> Slots:
         return next(slots for slots in self.slots if task in slots.tasks)

@@ -57,7 +57,8 @@ class Settling:
             # Settled by the task itself, if its transaction was committed; only if not does this verdict apply.
             error = RuntimeError("finish() was called, but its transaction was not committed: its writes are not there")
             outcome = Raised(error)
-        rules = Rules(run.task.options.backoff, self._app.max_releases)
+        options = run.task.options
+        rules = Rules(options.backoff, self._app.max_releases, options.fail_on, options.retry_on)
         verdict = decide(run.claim, outcome, rules, ran=run.ran(), at=run.database_now(), dice=self._dice)
         self._outbox.append((run, verdict))
         self._ring()

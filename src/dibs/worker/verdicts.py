@@ -59,6 +59,8 @@ class Rules:
 
     backoff: retries.Backoff
     max_releases: int
+    fail_on: tuple[type[BaseException], ...] = ()
+    retry_on: tuple[type[BaseException], ...] | None = None
 
 
 def decide(claim: Claim, outcome: Outcome, rules: Rules, *, ran: float | None, at: str, dice: random.Random) -> Verdict:
@@ -91,6 +93,9 @@ def decide(claim: Claim, outcome: Outcome, rules: Rules, *, ran: float | None, a
             error = f"released {claim.releases} times, which is the most: {raised.reason or 'no reason given'}"
             return _ended(claim, State.FAILED, ran=ran, error=clean(error), at=at)
         return _back(claim, delay=delay or 0.0, ran=ran, released=1)
+    hopeless = rules.retry_on is not None and not isinstance(raised, rules.retry_on)
+    if hopeless or isinstance(raised, rules.fail_on):
+        return _ended(claim, State.FAILED, ran=ran, error=text_of(raised), at=at)
     return _retry(claim, text_of(raised), rules, delay=None, ran=ran, at=at, dice=dice)
 
 

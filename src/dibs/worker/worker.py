@@ -62,6 +62,7 @@ class Worker:
 
         Raises InvalidArgument for a setting out of range, ConfigurationError when the app has no tasks.
         """
+        app.load()
         if not app.tasks:
             raise ConfigurationError(
                 "this app has no tasks: import the modules that define them before the worker starts"
@@ -171,10 +172,12 @@ class Worker:
             self._done.set()
 
     def _slots(self, fetcher: Fetcher) -> list[Slots]:
-        kinds: list[tuple[type[Slots], bool, int]] = [(ThreadSlots, False, THREADS), (LoopSlots, True, ASYNC_SLOTS)]
+        kinds: list[tuple[type[Slots], str, int]] = [(ThreadSlots, "thread", THREADS), (LoopSlots, "loop", ASYNC_SLOTS)]
         slots = []
-        for kind, is_async, usual in kinds:
-            tasks = [task.name for task in self.app.tasks.values() if task.is_async is is_async]
+        for kind, where, usual in kinds:
+            tasks = [
+                name for task in self.app.tasks.values() if task.runs_in == where for name in (task.name, *task.aliases)
+            ]
             if tasks:
                 slots.append(kind(self.app, self.name, self.concurrency or usual, tasks, fetcher.report))
         return slots
