@@ -125,7 +125,9 @@ class Processes:
                     f"worker {worker.number} (pid {worker.pid}) ended by itself ({how}){_last_words(worker.log)}"
                 )
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
             os.close(self._write_end)
             end = time.monotonic() + GRACE

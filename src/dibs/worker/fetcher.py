@@ -83,6 +83,7 @@ class Fetcher:
         self._next_lanes = 0.0
         self._next_pauses = 0.0
         self._connections = 0
+        self._unclear: float | None = None  # when a claim was sent whose answer was lost, until that is cleared up
         self._next_unknown: dict[Lane, float] = {}
         self._reported: set[str] = set()
 
@@ -145,6 +146,8 @@ class Fetcher:
         self._check_timeouts()
         self._settling.settle(gather=self._stop_at is None and self._waiting())
         self._mark()
+        if self._unclear is not None:
+            self._adopt(self._unclear)
         if self._stop_at is not None:
             self._hand_back()
             return not self._holdings or self._gave_up()
@@ -293,22 +296,32 @@ class Fetcher:
         try:
             claims = self._store.run(op, once=True)
         except OutcomeUnknown:
-            # The answer was lost; what does the database say that we hold?
-            held = self._store.run(lambda: self._dialect.adopt(self._worker))
-            claims = [claim for claim in held if claim.id not in self._holdings]
-            logger.info("the answer to a claim was lost; %d jobs were found to be ours", len(claims))
+            self._unclear = sent
+            return self._adopt(sent)
         received = time.monotonic()
         first = claims[0].position if claims else None
         self.lanes.claimed(lane, first, full=since is None, took=received - sent, now=received)
+        self._start(claims, received=received, good_until=sent + self._lease)
+        return claims
+
+    def _adopt(self, sent: float) -> list[Claim]:
+        """Take what the database says is ours and we do not know of, after the answer to a claim was lost."""
+        held = self._store.run(lambda: self._dialect.adopt(self._worker))
+        self._unclear = None
+        claims = [claim for claim in held if claim.id not in self._holdings]
+        logger.info("the answer to a claim was lost; %d jobs were found to be ours", len(claims))
+        self._start(claims, received=time.monotonic(), good_until=sent + self._lease)
+        return claims
+
+    def _start(self, claims: Sequence[Claim], *, received: float, good_until: float) -> None:
         by_slots: dict[int, list[Run]] = {}
         for claim in claims:
-            run = Run(claim, self._app.tasks[claim.task], received=received, good_until=sent + self._lease)
+            run = Run(claim, self._app.tasks[claim.task], received=received, good_until=good_until)
             by_slots.setdefault(id(self._slots_for(claim.task)), []).append(run)
         for each in self.slots:
             if runs := by_slots.get(id(each)):
                 self._holdings.add(runs)
                 each.start(runs)
-        return claims
 
     def _slots_for(self, task: str) -> Slots:
         return next(slots for slots in self.slots if task in slots.tasks)

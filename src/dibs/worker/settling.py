@@ -57,10 +57,16 @@ class Settling:
             # Settled by the task itself, if its transaction was committed; only if not does this verdict apply.
             error = RuntimeError("finish() was called, but its transaction was not committed: its writes are not there")
             outcome = Raised(error)
-        rules = Rules(run.task.options.backoff, self._app.max_releases)
-        verdict = decide(run.claim, outcome, rules, ran=run.ran(), at=run.database_now(), dice=self._dice)
+        try:
+            verdict = self._verdict(run, outcome)
+        except Exception as error:  # noqa: BLE001 - a signal too odd to be read; its job must not hang on it
+            verdict = self._verdict(run, Raised(error))
         self._outbox.append((run, verdict))
         self._ring()
+
+    def _verdict(self, run: Run, outcome: Outcome) -> Verdict:
+        rules = Rules(run.task.options.backoff, self._app.max_releases)
+        return decide(run.claim, outcome, rules, ran=run.ran(), at=run.database_now(), dice=self._dice)
 
     def next_looks(self) -> list[float]:
         """Return when (monotonic) there is something to settle; empty where nothing waits for it."""

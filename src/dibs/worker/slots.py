@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextvars import Context
 from queue import SimpleQueue
 from typing import Any
@@ -42,7 +42,9 @@ class Slots(ABC):
         self._app = app
         self._worker = worker
         self._report = report
-        self._waiting: dict[int, Run] = {}  # in order; whoever pops a run may begin it or take it back
+        # In order; whoever pops a run may begin it or take it back. By the run and not by its job: one that was taken
+        # back may be claimed again, while a thread is still to come across the run that it was before.
+        self._waiting: dict[Run, None] = {}
         self._busy: set[Run] = set()
         self._usual: float | None = None  # seconds that a run takes, of late
 
@@ -72,13 +74,20 @@ class Slots(ABC):
 
     def take_back(self, which: Callable[[Run], bool]) -> list[Run]:
         """Take back held runs that have not begun."""
-        chosen = [run for run in list(self._waiting.values()) if which(run)]
-        return [run for run in chosen if self._waiting.pop(run.claim.id, None) is run]
+        return [run for run in list(self._waiting) if which(run) and self._leaves(run)]
+
+    def _leaves(self, run: Run) -> bool:
+        """Take a run from the waiting ones; return False if somebody else did."""
+        try:
+            self._waiting.pop(run)
+        except KeyError:
+            return False
+        return True
 
     def start(self, runs: Sequence[Run]) -> None:
         """Run these as soon as there are slots for them."""
         for run in runs:
-            self._waiting[run.claim.id] = run
+            self._waiting[run] = None
         self._admit(runs)
 
     @abstractmethod
@@ -148,7 +157,7 @@ class ThreadSlots(Slots):
     def _work(self) -> None:
         while (run := self._inbox.get()) is not None:
             self._busy.add(run)  # before it leaves the waiting ones: never in neither, so a slot is not given twice
-            if self._waiting.pop(run.claim.id, None) is not run:
+            if not self._leaves(run):
                 self._busy.discard(run)
                 continue
             Context().run(self._run, run)
@@ -185,22 +194,28 @@ class LoopSlots(Slots):
     def _admit(self, runs: Sequence[Run]) -> None:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            threading.Thread(target=self._loop.run_forever, name="dibs-loop", daemon=True).start()
+            threading.Thread(target=self._turn, args=(self._loop,), name="dibs-loop", daemon=True).start()
         self._loop.call_soon_threadsafe(self._fill)
+
+    def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        while self._loop is loop:
+            try:
+                loop.run_forever()
+            except BaseException as error:  # noqa: BLE001 - SystemExit in a callback of the user's: not his loop to end
+                logger.warning("%s came out of the event loop; it goes on", type(error).__name__)
 
     def close(self) -> None:
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._loop = None
+            loop, self._loop = self._loop, None
+            loop.call_soon_threadsafe(loop.stop)
 
     def _fill(self) -> None:
         while self._waiting and len(self._busy) < self.size:
-            job_id = next(iter(self._waiting), None)
-            run = None if job_id is None else self._waiting.get(job_id)
+            run = next(iter(list(self._waiting)), None)  # a copy: other threads change it meanwhile
             if run is None:
                 continue
             self._busy.add(run)
-            if self._waiting.pop(run.claim.id, None) is not run:
+            if not self._leaves(run):
                 self._busy.discard(run)
                 continue
             assert self._loop is not None
@@ -220,18 +235,28 @@ class LoopSlots(Slots):
     async def _call(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
         _current.set(self._current(run))
         loop = asyncio.get_running_loop()
-        task = loop.create_task(run.task.function(*args, **kwargs))
+        task = loop.create_task(_contained(run.task.function(*args, **kwargs)))
         run.interrupt = lambda: _call_if_open(loop, task.cancel)
         if run.cancelling or run.lost:
             task.cancel()
         timeout = run.task.options.timeout
         try:
             async with asyncio.timeout(timeout) as limit:
-                return self._returned(run, await task)
+                result = await task
+            return result if isinstance(result, Raised) else self._returned(run, result)
         except TimeoutError as error:
             return TimedOut(timeout or 0.0) if limit.expired() else Raised(error)
         except BaseException as error:  # noqa: BLE001 - a cancelled task is one of the outcomes
             return Raised(error)
+
+
+async def _contained(code: Coroutine[Any, Any, Any]) -> Any:
+    """Await a task's code. What asyncio does not pass on like other exceptions comes back as the outcome: the first
+    two would end the loop, the third would close whoever waits."""
+    try:
+        return await code
+    except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
+        return Raised(error)
 
 
 def _call_if_open(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
