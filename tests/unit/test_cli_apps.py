@@ -124,3 +124,34 @@ def test_module_that_does_not_import(
     files = [line for line in traceback if line.startswith("  File ")]
     assert files
     assert all(str(here / f"{name}.py") in line for line in files)
+
+
+@pytest.mark.parametrize(
+    ("source", "said", "line"),
+    [
+        ("from dibs import Dibs\napp = Dibs()", "no database: write Dibs(", 2),
+        ("from dibs import Dibs\napp = Dibs('x://y')\n", "not a database URL that dibs knows (x://…)", 2),
+        (
+            "from dibs import Dibs\napp = Dibs('sqlite:///x')\n@app.task(priority='x')\ndef f(): ...",
+            "priority: takes",
+            3,
+        ),
+    ],
+)
+def test_module_that_dibs_refuses(
+    here: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    source: str,
+    said: str,
+    line: int,
+) -> None:
+    """What dibs itself has to say of the user's module is one line, with the place."""
+    monkeypatch.delenv("DIBS_DATABASE_URL")
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+    name = write_jobs(here, source)
+    ended = Command(capsys)("worker", f"{name}:app")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith(f"dibs: {name} cannot be imported: {said}")
+    assert ended.err.endswith(f"({here / name}.py, line {line})\n")
+    assert ended.err.count("\n") == 1

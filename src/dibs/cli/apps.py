@@ -16,7 +16,10 @@ from dibs.app import VARIABLES, Dibs
 from dibs.cli.problems import WrongUsage
 from dibs.cli.secrets import hide, scrub
 from dibs.dialects import parse
+from dibs.errors import DibsError
 from dibs.tasks import Task
+
+_DIBS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 
 def load(place: str, url: str | None) -> Dibs:
@@ -94,7 +97,15 @@ def _listed(names: list[str]) -> str:
 
 
 def _broken(what: str, error: BaseException) -> WrongUsage:
-    """Show the traceback from the user's code on; return the error that ends the command."""
+    """Show the traceback from the user's code on; return the error that ends the command.
+
+    An error of dibs' own needs none: it says what is wrong, and only lacks where.
+    """
+    if isinstance(error, DibsError):
+        frames = traceback.extract_tb(error.__traceback__)
+        theirs = [frame for frame in frames if not frame.filename.startswith((_DIBS, "<frozen "))]
+        where = f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
+        return WrongUsage(f"{what}: {error}{where}")
     trace = error.__traceback__
     while trace is not None and _leads_to_users_code(trace):
         trace = trace.tb_next

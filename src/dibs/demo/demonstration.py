@@ -34,7 +34,7 @@ LEASE = 2.0
 #: Jobs that a worker runs at a time.
 CONCURRENCY = 4
 
-#: The worker is killed when this share of the files is done.
+#: A worker is killed when this share of the files is done, those that all workers start with not counted.
 KILL_AT = 0.15
 
 #: With fewer files than this, each job also waits a moment, so that all of them take about this many seconds.
@@ -132,9 +132,9 @@ class Demonstration:
 
     def _kill_one(self, processes: Processes) -> Kill | None:
         """Kill a worker as soon as enough is done and one is in the middle of something; None if it came too late."""
+        beyond_the_first = max(len(self.jobs) - self._workers * CONCURRENCY, 0)
         while True:
-            done = self._look(processes)
-            if done >= KILL_AT * len(self.jobs):
+            if self._look(processes) >= int(KILL_AT * beyond_the_first):
                 kill = try_to_kill(self._app, self.queue, self._folder, processes)
                 if kill is not None or not self._unfinished():
                     return kill

@@ -21,11 +21,16 @@ SHARE = 0.05
 #: A full scan counts as costing at least this much (seconds): a round trip is never free.
 LEAST_COST = 0.0002
 
+#: A lane is scanned in full at least this often (seconds), whatever it costs: the longest that a row before the
+#: cursor is not seen.
+LONGEST_UNSEEN = 10.0
+
 
 @dataclass(slots=True)
 class _Cursor:
     position: Position | None = None
     next_full_scan: float = 0.0
+    last_cost: float = 0.0  # seconds that the last full scan cost
     usual: float | None = None  # seconds that a claim from the cursor takes
 
 
@@ -83,7 +88,9 @@ class Lanes:
             cursor.usual = took if cursor.usual is None else 0.8 * cursor.usual + 0.2 * took
             return
         cost = max(took - (cursor.usual or 0.0), LEAST_COST)
-        cursor.next_full_scan = now + cost * len(self._cursors) / SHARE
+        # The lesser of two: a single slow answer says nothing about the scan. (A pause of 2 s hid rows for 40.)
+        lesser, cursor.last_cost = min(cost, cursor.last_cost or LEAST_COST), cost
+        cursor.next_full_scan = now + min(lesser * len(self._cursors) / SHARE, LONGEST_UNSEEN)
 
     def lower(self, queue: str) -> None:
         """Look at a queue's lanes from their beginnings next: somebody said that there is something due."""

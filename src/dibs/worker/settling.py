@@ -19,7 +19,7 @@ from dibs.retries import DAY
 from dibs.states import State
 from dibs.store import Store
 from dibs.worker.runs import Holdings, Run
-from dibs.worker.verdicts import Outcome, Raised, Returned, Rules, decide
+from dibs.worker.verdicts import Outcome, Raised, Returned, Rules, decide, shorten
 
 logger = logging.getLogger("dibs")
 
@@ -29,6 +29,9 @@ BATCH = 500
 #: While the slots have work waiting, outcomes are gathered for this long (seconds), or until there are that many.
 GATHER = 0.01
 GATHERED = 125
+
+#: Characters of an error in the log, at most; the rest is with the job.
+LONGEST_LOGGED = 500
 
 Entry = tuple[Run, Verdict]
 
@@ -158,4 +161,4 @@ class Settling:
 
 def _last_line(error: str | None) -> str:
     lines = (error or "").strip().splitlines()
-    return lines[-1] if lines else "no reason given"
+    return shorten(lines[-1], LONGEST_LOGGED) if lines else "no reason given"
