@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from dibs import Dibs, migrations
+from dibs import Dibs
 from dibs.bindings.binding import OwnConnection
 from dibs.ops import Execute, Fetch
 
@@ -130,9 +130,4 @@ class new_database:  # noqa: N801 - used like a function
 
 
 def _migrate(url: str) -> None:
-    app = Dibs(url)
-    connection = app.store.open()
-    try:
-        migrations.migrate(app.dialect, connection)
-    finally:
-        connection.close()
+    Dibs(url).migrate()

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 from conftest import wait_for
 from databases import Database
-
 from dibs.bindings.binding import OwnConnection
 from dibs.ops import Execute, Fetch, Request
 from dibs.store import Store

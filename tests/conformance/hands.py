@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import msgspec
-from databases import Database
 
+from databases import Database
 from dibs import ops
 from dibs.bindings.binding import OwnConnection
 from dibs.jobs import Claim, Enqueued, JobRecord, Lane, NewJob, Position, Renewal, Settled, Verdict

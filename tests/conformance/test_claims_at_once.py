@@ -6,7 +6,6 @@ from collections import Counter
 
 from conformance.hands import WORKER, Queue, new_job, promptly, run_in, verdict
 from conformance.test_keys_at_once import at_once
-
 from dibs.bindings.binding import OwnConnection
 from dibs.jobs import Claim, Lane, Settled
 from dibs.ops import Execute
@@ -22,7 +21,13 @@ def claim_in(connection: OwnConnection, queue: Queue, *, worker: str, limit: int
     return run_in(
         connection,
         queue.dialect.claim(
-            Lane("q", 0), since=None, tasks=queue.dialect.names(["t"]), worker=worker, lease=60, start=limit, limit=limit
+            Lane("q", 0),
+            since=None,
+            tasks=queue.dialect.names(["t"]),
+            worker=worker,
+            lease=60,
+            start=limit,
+            limit=limit,
         ),
     )
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from conformance.hands import PAST, Queue, promptly, verdict
 
+from conformance.hands import PAST, Queue, promptly, verdict
 from dibs.jobs import Settled
 from dibs.ops import Execute
 from dibs.states import State

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+
 from conformance.connections.kind import Kind, done
 from conformance.connections.pairs import on_each
 from conformance.hands import Queue, new_job, promptly, run_in, verdict
 from conftest import wait_for
-
 from dibs.jobs import Enqueued, Settled
 from dibs.states import State
 

@@ -12,9 +12,9 @@ from itertools import count
 from typing import Any
 
 import pytest
+
 from conformance.faults import HOW, WHEN, Fault, failing_store
 from conformance.hands import PAST, WORKER, Queue, new_job, verdict
-
 from dibs import Dibs
 from dibs.errors import DatabaseUnavailable, OutcomeUnknown
 from dibs.jobs import Claim, Lane, Settled

@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from conformance.connections.kind import Kind, done
 from conformance.connections.pairs import on_each
 from conformance.faults import Failing, Fault
 from conformance.test_keys_at_once import at_once
 from databases import NAMES, Database, new_database
-
 from dibs import Dibs, migrations
 from dibs.errors import DatabaseUnavailable, SchemaError
 from dibs.jobs import JobRecord, NewJob
 from dibs.ops import Execute
+
 
 @pytest.fixture(params=NAMES)
 def bare(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+
 from conformance.hands import Queue, new_job, run_in
 from conftest import wait_for
-
 from dibs.errors import InvalidArgument
 from dibs.ops import Execute
 from dibs.states import State
@@ -147,9 +147,7 @@ def test_the_servers_time_zone_does_not_matter(queue: Queue, zone: str) -> None:
     before = database_now(queue)
     with queue.transaction(undone=False) as user:
         user.answer(Execute(set_zone, {}))
-        scheduled, now = run_in(
-            user, queue.dialect.enqueue([new_job(run_at=when), new_job(delay=60.0)], tell=False)
-        )
+        scheduled, now = run_in(user, queue.dialect.enqueue([new_job(run_at=when), new_job(delay=60.0)], tell=False))
     assert queue.record(scheduled.id).run_at == when
     record = queue.record(now.id)
     assert before <= record.created_at <= database_now(queue)

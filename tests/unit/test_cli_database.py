@@ -121,6 +121,18 @@ def test_status(dibs: Shop) -> None:
     assert "paused since" in line
 
 
+def test_status_of_what_is_ready(dibs: Shop, db: Database) -> None:
+    """Of the ready jobs it is told which are not due yet, which were tried before, and since when the oldest waits."""
+    due, tried, _ = (dibs.enqueue("add", "--args", "[1]", *delay) for delay in ([], [], ["--delay", 3600]))
+    dibs.enqueue("boom", "--delay", 3600)
+    db.execute("UPDATE dibs_jobs SET attempts = 1 WHERE id = :id", id=tried)
+    (queue,) = dibs("status", "--json").json["queues"]
+    assert (queue["ready"], queue["scheduled"], queue["retrying"]) == (4, 2, 1)
+    assert queue["oldest_due"] == dibs("show", due, "--json").json["run_at"]
+    line = dibs("status").out.splitlines()[1]
+    assert "2 scheduled, 1 retrying, oldest due 20" in line
+
+
 def test_no_such_job(dibs: Shop) -> None:
     """A job that is not there is told of in a line, and 1."""
     ended = dibs("show", 99)

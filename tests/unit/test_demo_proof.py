@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
+import bz2
 import os
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -127,15 +127,15 @@ def test_a_file_that_changed_is_left_out() -> None:
 
 def test_looks(tmp_path: Path) -> None:
     """A result is unpacked and compared with its source, byte by byte, as it is now."""
-    source, result = tmp_path / "source", tmp_path / "result.gz"
+    source, result = tmp_path / "source", tmp_path / "result.bz2"
     source.write_bytes(b"x" * 100_000)
     found = os.stat(source)
     job = FileJob("key", Source(str(source), found.st_size, found.st_mtime_ns), str(result))
     assert look_at(job) is Look.MISSING
-    whole = gzip.compress(source.read_bytes())
+    whole = bz2.compress(source.read_bytes())
     result.write_bytes(whole)
     assert look_at(job) is Look.VERIFIED
-    for damaged in (b"", whole[:-9], whole[:40], b"no gzip at all", gzip.compress(b"y" * 100_000)):
+    for damaged in (b"", whole[:-9], whole[:40], b"nothing packed", bz2.compress(b"y" * 100_000)):
         result.write_bytes(damaged)
         assert look_at(job) is Look.DAMAGED
     source.write_bytes(b"y")

@@ -306,7 +306,6 @@ def test_processes_end_with_their_supervisor(place: Place, number: signal.Signal
     assert place.statuses() == {("done", 1)}
 
 
-@pytest.mark.xfail(reason="Worker counts being stopped as a first signal", strict=False)
 def test_signal_to_every_process(place: Place) -> None:
     """Where everybody is told to stop, as by systemd, a process is not told twice: what runs is finished."""
     place.enqueue("gate")

@@ -40,7 +40,20 @@ FIGURES = [
 ]
 
 #: Names that are legal for a file, and that a key, a path or a comparison may stumble over.
-NASTY = ["a", "A", "a ", " a", "ä", "a\u0308", "a.gz", "new\nline", "50% 'off'?#&.txt", "-rf", "\u6f22\U0001f41f", "n" * 255]
+NASTY = [
+    "a",
+    "A",
+    "a ",
+    " a",
+    "ä",
+    "a\u0308",
+    "a.gz",
+    "new\nline",
+    "50% 'off'?#&.txt",
+    "-rf",
+    "\u6f22\U0001f41f",
+    "n" * 255,
+]
 
 
 @pytest.fixture
@@ -154,7 +167,14 @@ def test_folder_of_an_earlier_demo_is_emptied(tmp_path: Path) -> None:
     again = Folder(tmp_path / "out")
     again.take()
     again.leave()
-    assert sorted(path.name for path in again.path.iterdir()) == ["logs", MARK, "notes", "results", "runs", "unfinished"]
+    assert sorted(path.name for path in again.path.iterdir()) == [
+        "logs",
+        MARK,
+        "notes",
+        "results",
+        "runs",
+        "unfinished",
+    ]
     assert list(again.results.iterdir()) == []
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 
 from dibs.app import Dibs
-from dibs.cli.migrate import _migrate
 from dibs.cli.options import json_option, url_option
 from dibs.cli.output import print_json
 from dibs.cli.run import say
@@ -44,7 +43,7 @@ def demo(url: str | None, directory: str | None, workers: int, out: Path | None,
         where = url if url is not None else file_url(folder.database)
         app = Dibs(where)
         try:
-            _migrate(app)
+            app.migrate()
             demonstration = Demonstration(app, where, listing, folder, workers=workers)
             proof, course = demonstration.run()
         finally:

@@ -112,5 +112,5 @@ def jobs_for(listing: Listing, results: Path, *, token: str) -> list[FileJob]:
         if len(key) > LONGEST_KEY:
             key = f"{token}/sha256:{hashlib.sha256(source.path.encode()).hexdigest()}"
         name = os.path.basename(source.path)[:MOST_OF_NAME]
-        jobs.append(FileJob(key, source, os.path.join(results, f"{number:06} {name}.gz")))
+        jobs.append(FileJob(key, source, os.path.join(results, f"{number:06} {name}.bz2")))
     return jobs

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
+import bz2
 import hashlib
 import os
-import zlib
 from enum import StrEnum
 from typing import BinaryIO
 
@@ -31,11 +30,11 @@ def look_at(job: FileJob) -> Look:
     if not _is_as_it_was(job.source):
         return Look.CHANGED
     try:
-        with gzip.open(job.result) as result:
+        with bz2.open(job.result) as result:
             unpacked = _checksum(result)
     except FileNotFoundError:
         return Look.MISSING
-    except (OSError, EOFError, zlib.error):
+    except (OSError, EOFError):
         return Look.DAMAGED
     try:
         with open(job.source.path, "rb") as file:
@@ -56,7 +55,7 @@ def _is_as_it_was(source: Source) -> bool:
     return (found.st_size, found.st_mtime_ns) == (source.size, source.modified)
 
 
-def _checksum(file: gzip.GzipFile | BinaryIO) -> bytes:
+def _checksum(file: bz2.BZ2File | BinaryIO) -> bytes:
     checksum = hashlib.sha256()
     while chunk := file.read(1 << 20):
         checksum.update(chunk)

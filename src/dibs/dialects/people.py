@@ -78,6 +78,21 @@ class People(Spelling):
             counts.setdefault(queue, {})[status] = number
         return counts
 
+    # The same one pass over the table; what is ready is told apart by whether it is due and whether it was tried.
+    OVERVIEW: ClassVar[str] = """
+        SELECT queue, status, CASE WHEN status = 'ready' AND run_at > {now} THEN 1 ELSE 0 END AS later,
+            CASE WHEN status = 'ready' AND attempts > 0 THEN 1 ELSE 0 END AS tried, count(*), min(run_at)
+        FROM dibs_jobs GROUP BY queue, status, later, tried
+    """
+
+    def overview(self) -> Op[list[Row]]:
+        """Return for each queue, status, whether not yet due, and whether tried: how many, and the earliest `run_at`."""
+        rows = yield from fetch(self.OVERVIEW, alone=True)
+        return [
+            (queue, State(status), bool(later), bool(tried), number, self.moment(earliest))
+            for queue, status, later, tried, number, earliest in rows
+        ]
+
     LOCK_CANCELLABLE: ClassVar[str] = """
         SELECT id, status FROM dibs_jobs
         WHERE id {in_ids} AND status IN ('ready', 'running') ORDER BY id {for_update}

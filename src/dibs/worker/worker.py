@@ -8,6 +8,7 @@ import secrets
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
@@ -187,7 +188,10 @@ class Worker:
                 try:
                     store.run(self.app.dialect.paused)
                 except DatabaseUnavailable as error:
-                    self._stopping.wait(outage.failed(error))
+                    # Not by waiting for the event: a signal's handler sets it, in this thread, which may hold its lock.
+                    again = time.monotonic() + outage.failed(error)
+                    while time.monotonic() < again and not self._stopping.is_set():
+                        time.sleep(0.05)
                 else:
                     outage.over()
                     return True
@@ -198,8 +202,11 @@ class Worker:
     def _heed_signals(self) -> Callable[[], None]:
         """Have the stop signals stop this worker; return what restores their handlers."""
 
+        heard: list[int] = []
+
         def heed(number: int, frame: FrameType | None) -> None:
-            if self._stopping.is_set():
+            heard.append(number)
+            if len(heard) > 1:  # signals alone: where a supervisor has called stop(), the first one is not a second
                 logger.warning("stopped by a second signal; jobs that were running come back when their lease is over")
                 os._exit(1)
             self.stop()

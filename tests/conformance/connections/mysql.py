@@ -9,7 +9,6 @@ from typing import Any
 
 from conformance.connections.kind import Connected, Kind, Open
 from databases import Database
-
 from dibs.dialects import parse
 
 REPEATABLE = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"

@@ -10,7 +10,6 @@ from typing import Any
 
 from conformance.connections.kind import Connected, Kind, Open
 from databases import Database
-
 from dibs.dialects import parse
 
 
