@@ -53,14 +53,10 @@ class Fault:
             return
         if self._how == "cut":
             _cut(connection)
-        other = self._db.connect()
-        try:
-            if self._how == "killed":
-                other.answer(_kill(self._db, session))
-            gone = _sessions(self._db)
-            wait_for(lambda: (session,) not in other.answer(gone), what="the server to notice", every=0.002)
-        finally:
-            other.close()
+        else:
+            self._db.ask(_kill(self._db, session))
+        gone = _sessions(self._db)
+        wait_for(lambda: (session,) not in self._db.ask(gone), what="the server to notice", every=0.002)
 
 
 def _cut(connection: OwnConnection) -> None:

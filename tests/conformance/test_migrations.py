@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,10 @@ from dibs.ops import Execute
 def bare(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     """A database without tables."""
     name: str = request.param
-    if name == "sqlite":
-        yield Database(name, f"sqlite:///{tmp_path / 'bare.db'}")
-        return
-    with new_database(name) as url:
-        yield Database(name, url)
+    with nullcontext(f"sqlite:///{tmp_path / 'bare.db'}") if name == "sqlite" else new_database(name) as url:
+        database = Database(name, url)
+        yield database
+        database.close()
 
 
 def migrate(database: Database) -> list[str]:
@@ -183,7 +183,7 @@ def test_an_embedded_database_is_made_by_two_at_once(tmp_path: Path) -> None:
     def enqueue() -> list[Any]:
         app = Dibs(url)
         task = app.task(name="t")(lambda: None)
-        return [task.enqueue().created, app.close()]
+        return [task.enqueue().created, app.close()]  # type: ignore[func-returns-value]
 
     assert at_once(*[enqueue] * 6) == [[True, None]] * 6
     assert Dibs(url).counts() == {"default": {"ready": 6}}

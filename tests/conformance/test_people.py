@@ -36,7 +36,7 @@ def test_a_job_looked_up(queue: Queue) -> None:
     assert (record.priority, record.max_attempts, record.status) == (7, 3, State.READY)
     assert (record.attempts, record.crashes, record.releases, record.claims) == (0, 0, 0, 0)
     assert (record.result, record.error, record.errors, record.duplicates) == (None, None, [], 0)
-    assert record.lease_owner is record.lease_until is record.lease is record.started_at is None
+    assert record.lease_owner is record.lease_until is record.lease is record.started_at is None  # type: ignore[comparison-overlap]
     assert record.finished_at is record.expires_at is record.cancel_requested_at is None
     assert record.meta is record.progress is record.checkpoint is None
 

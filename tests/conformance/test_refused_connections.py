@@ -118,7 +118,7 @@ def pools(db: Database) -> Iterator[Any]:
     if db.kind == "mysql" and find_spec("aiomysql"):
         from aiomysql.pool import Pool
 
-        yield Pool(0, 1, False, -1, asyncio.get_running_loop(), **parameters(db, database="db"))
+        yield Pool(0, 1, False, -1, asyncio.get_running_loop(), **parameters(db, database="db"))  # type: ignore[abstract]
     if db.kind == "mysql" and find_spec("asyncmy"):
         from asyncmy.pool import Pool as AsyncmyPool
 

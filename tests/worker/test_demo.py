@@ -82,9 +82,14 @@ def nasty(tmp_path: Path) -> Iterator[Path]:
 
 
 def demonstrate(db: Database, directory: Path, out: Path) -> tuple[Proof, Course]:
+    """Run the demo on a directory in which a file vanishes and another one grows meanwhile."""
+    (directory / "vanishes").write_text("here")
+    (directory / "grows").write_text("small")
     folder = Folder(out)
     listing = list_files(str(directory), without=out)
     folder.take()
+    (directory / "vanishes").unlink()
+    (directory / "grows").write_text("bigger")
     app = db.app()
     try:
         return Demonstration(app, db.url, listing, folder, workers=2, lease=1.0).run()
@@ -106,6 +111,7 @@ def test_proof_on_every_database(db: Database, nasty: Path, tmp_path: Path) -> N
     assert proof.problems == []
     assert (proof.files, proof.results, proof.verified, proof.lost, proof.doubled) == (files, files, files, 0, 0)
     assert proof.duplicates == files
+    assert proof.changed == 2
     assert proof.killed == 1
     assert proof.rerun >= 1
     assert set(proof.attempts) == {2}

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -16,37 +12,10 @@ from conftest import wait_for
 from dibs.retries import MAX_CRASHES
 from worker.harness import LEASE, Site, holds
 from worker.program import Program
+from worker.users import users_connection
 
 #: Nothing may be delayed by a lock; less than any time limit for locks, and more than a slow machine needs.
 PROMPTLY = 3.0
-
-
-@contextmanager
-def users_connection(site: Site[Program]) -> Iterator[Any]:
-    """A driver's connection as a user opens it, at the driver's and the server's default settings."""
-    url = urlsplit(site.db.url)
-    raw: Any
-    if site.db.kind == "sqlite":
-        raw = sqlite3.connect(site.app.url.database)
-    elif site.db.kind == "postgres":
-        import psycopg
-
-        raw = psycopg.connect(site.db.url)
-    else:
-        import pymysql
-
-        raw = pymysql.connect(  # type: ignore[no-untyped-call]
-            host=url.hostname,
-            port=url.port or 3306,
-            user=url.username,
-            password=url.password or "",
-            database=url.path.removeprefix("/"),
-        )
-    try:
-        yield raw
-        raw.rollback()
-    finally:
-        raw.close()
 
 
 def lease_until(site: Site[Program], job_id: int) -> Any:
@@ -80,7 +49,7 @@ def test_a_duplicate_left_open_hides_no_job(site: Site[Program]) -> None:
     waiting = site.program.note.using(key="k", queue="paused").enqueue()
     site.start(concurrency=2)
     site.wait_started(running.id)
-    with users_connection(site) as connection:
+    with users_connection(site.app) as connection:
         assert site.program.gate.using(key="running", connection=connection).enqueue("end").id == running.id
         assert site.program.note.using(key="k", connection=connection).enqueue().id == waiting.id
         everybody_goes_on(site, running.id, waiting.id)
@@ -97,7 +66,7 @@ def test_a_duplicate_that_came_at_the_last_moment(site: Site[Program], key_until
         pytest.skip("one writer at a time: nobody comes between a look and a write")
     site.app.pause("paused")
     late: list[int] = []
-    with users_connection(site) as first, users_connection(site) as second:
+    with users_connection(site.app) as first, users_connection(site.app) as second:
         gate = site.program.gate.using(key="running", key_until=key_until, connection=first)
         note = site.program.note.using(key="k", key_until=key_until, connection=first, queue="paused")
         running_id, waiting_id = gate.enqueue("end").id, note.enqueue().id
@@ -160,7 +129,7 @@ def test_a_user_who_writes_stops_all_where_there_is_one_writer(site: Site[Progra
     running = site.program.gate.using(key="running").enqueue("end")
     workers = site.start_many(2, concurrency=2)
     site.wait_started(running.id)
-    with users_connection(site) as connection:
+    with users_connection(site.app) as connection:
         assert site.program.gate.using(key="running", connection=connection).enqueue("end").id == running.id
         waiting = site.program.note.using(connection=connection).enqueue(number=4)
         site.open("end")

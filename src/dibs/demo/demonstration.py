@@ -37,17 +37,20 @@ CONCURRENCY = 4
 #: A worker is killed when this share of the files is done, those that all workers start with not counted.
 KILL_AT = 0.15
 
-#: With fewer files than this, each job also waits a moment, so that all of them take about this many seconds.
-FEW = 2_000
+#: How often it is first tried to kill a worker in a job that the database counts as started.
+CHARGED_TRIES = 20
+
+#: Each job also waits a moment, so that all of them take at least about this many seconds, however small the files.
 LASTS = 3.0
 LONGEST_PAUSE = 1.0
 
 #: Jobs enqueued a second time by one transaction: the workers have to write, too.
 AGAIN_AT_ONCE = 500
 
-#: When to give up: this many seconds, and one for so many bytes.
+#: When to give up: after this many seconds, and one for so many bytes and so many jobs.
 PATIENCE = 90.0
 SLOWEST = 1_000_000
+SLOWEST_JOBS = 50
 
 #: How often (seconds) it looks how far things are.
 LOOK_EVERY = 0.1
@@ -78,13 +81,13 @@ class Demonstration:
         self._folder = folder
         self._workers = workers
         self._lease = lease
-        few = len(self.jobs) < FEW
-        self._pause = min(LASTS * workers * CONCURRENCY / len(self.jobs), LONGEST_PAUSE) if few else 0.0
+        self._pause = min(LASTS * workers * CONCURRENCY / len(self.jobs), LONGEST_PAUSE)
         self._task: SyncTask[[str, str], dict[str, int]] = register(
             app, queue=self.queue, unfinished=folder.unfinished, runs=RunLog(folder.runs, 0), pause=0.0
         )
         self._progress = Progress(len(self.jobs))
-        self._patience = PATIENCE + sum(job.source.size for job in self.jobs) / SLOWEST
+        size = sum(job.source.size for job in self.jobs)
+        self._patience = PATIENCE + size / SLOWEST + len(self.jobs) / SLOWEST_JOBS
         self._began = time.monotonic()
 
     def run(self) -> tuple[Proof, Course]:
@@ -133,12 +136,16 @@ class Demonstration:
     def _kill_one(self, processes: Processes) -> Kill | None:
         """Kill a worker as soon as enough is done and one is in the middle of something; None if it came too late."""
         beyond_the_first = max(len(self.jobs) - self._workers * CONCURRENCY, 0)
-        while True:
+        tries = 0
+        while self._unfinished():
             if self._look(processes) >= int(KILL_AT * beyond_the_first):
-                kill = try_to_kill(self._app, self.queue, self._folder, processes)
-                if kill is not None or not self._unfinished():
+                charged = tries < CHARGED_TRIES
+                kill = try_to_kill(self._app, self.queue, self._folder, processes, charged=charged)
+                tries += 1
+                if kill is not None:
                     return kill
             time.sleep(LOOK_EVERY / 5)
+        return None
 
     def _enqueue_again(self) -> int:
         refused = 0

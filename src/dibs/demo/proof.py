@@ -49,7 +49,8 @@ class Proof:
     changed: int  # files left out: their sources are not what they were
     attempts: Counter[int]  # the attempts that the jobs which were run again used → how many jobs
     unrecorded: int  # of those run again: the result was whole, but the worker was killed before it could say so
-    back_after: float | None  # seconds from the kill until the last of them had begun again
+    back_after: float | None  # seconds from the kill until the first of them began again
+    begun: int  # jobs that the killed worker held and had begun
     problems: list[str] = field(default_factory=list)
 
 
@@ -79,7 +80,8 @@ def judge(evidence: Evidence) -> Proof:
         changed=len(evidence.jobs) - len(kept),
         attempts=Counter(by_id[run.job].attempts for run in again if run.job in by_id),
         unrecorded=sum(run.ended is not None for run in cut),
-        back_after=max(run.began for run in again) - evidence.kill.at if evidence.kill and again else None,
+        begun=sum(_is_cut(run, evidence.kill) for run in evidence.runs),
+        back_after=min(run.began for run in again) - evidence.kill.at if evidence.kill and again else None,
     )
     proof.problems += _problems(proof, evidence, lost, doubled, rows)
     return proof
@@ -96,28 +98,27 @@ def _times_too_often(rows: Sequence[JobRecord], runs: Mapping[int, list[Run]], k
     worker that was killed and the database says that it never heard of it: a job can't be more than "at least
     once" there, and its task must bear that.
     """
-    finished = sum(run.ended is not None for row in rows for run in runs.get(row.id, []))
-    unheard = 0
-    if kill is not None:
-        held = {(job.id, job.claims) for job in kill.held}
-        unheard = sum(
-            run.ended is not None and run.worker == kill.worker and (run.job, run.claims) in held
-            for row in rows
-            for run in runs.get(row.id, [])
-        )
-    return max(len(rows) - 1, 0) + max(finished - unheard - 1, 0)
+    finished = [run for row in rows for run in runs.get(row.id, []) if run.ended is not None]
+    unheard = sum(_is_cut(run, kill) for run in finished)
+    return max(len(rows) - 1, 0) + max(len(finished) - unheard - 1, 0)
 
 
 def _run_again(runs: Mapping[int, list[Run]], kill: Kill | None) -> tuple[list[Run], list[Run]]:
     """Return the runs that the kill cut off, and the first ones after them of the same jobs."""
     cut, again = [], []
-    held = {(job.id, job.claims) for job in kill.held} if kill is not None else set()
     for of_one_job in runs.values():
         for run, following in pairwise(of_one_job):
-            if kill is not None and run.worker == kill.worker and (run.job, run.claims) in held:
+            if _is_cut(run, kill):
                 cut.append(run)
                 again.append(following)
     return cut, again
+
+
+def _is_cut(run: Run, kill: Kill | None) -> bool:
+    """Was this run the killed worker's, and never heard of as ended by the database?"""
+    if kill is None or run.worker != kill.worker:
+        return False
+    return any((job.id, job.claims) == (run.job, run.claims) for job in kill.held)
 
 
 def _problems(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import shutil
+import sys
 from collections import Counter
 from dataclasses import dataclass
 
@@ -32,6 +35,10 @@ def figures(proof: Proof, course: Course) -> dict[str, int | float]:
 def skipped(listing: Listing) -> str:
     """Return one line about what is in the directory and was left out; empty if that is nothing."""
     return ", ".join(f"{number:,} {what}" for what, number in sorted(listing.skipped.items()))
+
+
+#: A pause (seconds) in each job that is worth mentioning.
+NOTICEABLE = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +75,14 @@ class Report:
         kill = self.course.kill
         if kill is None:
             return ""
-        started = sum(job.started_at is not None for job in kill.held)
-        waiting = len(kill.held) - started
-        still = f" and {waiting:,} waiting for their turn" if waiting else ""
-        return (
-            f"worker {kill.worker} (pid {kill.pid}) got SIGKILL while it held {count(len(kill.held), 'job')}: "
-            f"{started:,} running{still}"
-        )
+        held = count(len(kill.held), "job")
+        return f"worker {kill.worker} (pid {kill.pid}) got SIGKILL while it held {held}, {self.proof.begun:,} of them begun"
 
     def _run_again(self) -> str:
         proof = self.proof
-        if not proof.rerun:
+        if proof.back_after is None:
             return ""
-        back = f"back after {proof.back_after:.1f} s, on another worker" if proof.back_after is not None else ""
-        return f"what it was in the middle of came {back}; {_attempts(proof.attempts)}"
+        return f"on another worker, the first {proof.back_after:.1f} s after the kill; {_attempts(proof.attempts)}"
 
     def _remarks(self) -> list[str]:
         proof, course = self.proof, self.course
@@ -91,11 +92,16 @@ class Report:
                 f"{count(proof.unrecorded, 'job')} of those run again had just written the result when the worker was "
                 "killed, before it could say so: no queue can know that, so a task must bear being run again"
             )
+        if proof.attempts[1]:
+            remarks.append(
+                f"{count(proof.attempts[1], 'job')} of those run again cost one attempt: the worker was killed before "
+                "the database had heard that they had begun"
+            )
         if proof.changed:
             remarks.append(f"{count(proof.changed, 'file')} changed or vanished while the demo ran and are left out")
         if self.listing.skipped:
             remarks.append(f"not taken: {skipped(self.listing)}")
-        if course.pause:
+        if course.pause > NOTICEABLE:
             remarks.append(f"each job also waited {course.pause:.2f} s, so that so few files take long enough to watch")
         if not proof.problems:
             remarks.append(
@@ -104,14 +110,24 @@ class Report:
         return remarks
 
     def _afterwards(self) -> list[str]:
-        url = shlex.quote(str(self.app.url))
-        secret = "  (your URL has a password, too)" if self.app.url.password else ""
+        dibs = f"{_program()} --url {shlex.quote(str(self.app.url))}"
+        secret = "   (with the password in the URL)" if self.app.url.password else ""
         return [
-            f"the queue:     dibs --url {url} status{secret}",
-            f"its jobs:      dibs --url {url} jobs --queue {self.course.queue}",
-            f"the results:   {self.folder.results}",
-            "Nothing is left running. An hour from now the jobs may be pruned (`dibs prune`, or any worker does it).",
+            f"the queue   {dibs} status{secret}",
+            f"its jobs    {dibs} jobs --queue {self.course.queue}",
+            "Nothing is left running. In an hour the jobs may be pruned: by `dibs prune`, or by any worker.",
         ]
+
+
+def _program() -> str:
+    """Return what to type for `dibs` here, where it may not be on the PATH."""
+    started = sys.argv[0]
+    if os.path.basename(started) == "__main__.py":
+        return f"{shlex.quote(sys.executable)} -m dibs"
+    on_path = shutil.which("dibs")
+    if on_path is not None and os.path.realpath(on_path) == os.path.realpath(started):
+        return "dibs"
+    return shlex.quote(started)
 
 
 def _attempts(attempts: Counter[int]) -> str:

@@ -25,21 +25,23 @@ AS_IT_IS = "/*M!110602 SET STATEMENT innodb_snapshot_isolation = OFF FOR */"
 #: old, or goes by a status: then the statement meets rows that others hold, waits for them, and two of them deadlock.
 _INDEXES = {
     ("dibs_jobs", "id {in_ids}"): "PRIMARY",
+    ("dibs_jobs", "id = :id"): "PRIMARY",
     ("dibs_jobs", "status ="): "dibs_jobs_ready",
     ("dibs_jobs", "expires_at"): "dibs_jobs_finished",
+    ("dibs_keys", "task ="): "PRIMARY",
     ("dibs_keys", "job_id"): "dibs_keys_job",
     ("dibs_duplicates", "job_id"): "dibs_duplicates_job",
 }
 _CONDITION = re.compile(
     r"(?P<delete>DELETE )?(?P<verb>FROM|UPDATE) (?P<table>dibs_\w+)(?P<set>\s+SET\s.*?)?"
-    r"(?P<where>\s+WHERE (?P<condition>id \{in_ids\}|job_id|status =|expires_at))",
+    r"(?P<where>\s+WHERE (?P<condition>id \{in_ids\}|id = :id|task =|job_id|status =|expires_at))",
     re.DOTALL,
 )
 
 #: A DELETE scans a small table although an index is forced on it. From a list it goes to the rows one by one.
 _DELETE_BY_ID = re.compile(r"DELETE FROM (dibs_\w+)\s+WHERE id \{in_ids\}")
 _FROM_A_LIST = r"""DELETE \1 FROM JSON_TABLE(JSON_ARRAY:ids, '$[*]' COLUMNS (listed BIGINT PATH '$')) AS list
-    STRAIGHT_JOIN \1 ON id = listed WHERE TRUE"""
+    STRAIGHT_JOIN \1 FORCE INDEX (PRIMARY) ON id = listed WHERE TRUE"""
 
 
 class InnoDB(Dialect):
@@ -57,7 +59,7 @@ class InnoDB(Dialect):
         "in_tasks": "IN :tasks",
         "for_update": "FOR UPDATE",
         "skip_locked": "SKIP LOCKED",
-        "insert_new": f"{AS_IT_IS} INSERT IGNORE",
+        "insert_new": "INSERT IGNORE",
         "or_nothing": "",
     }
 

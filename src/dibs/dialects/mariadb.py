@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import ClassVar, cast
 
+import msgspec
+
 from dibs.dialects.dialect import CLAIM_COLUMNS
 from dibs.dialects.mysql import DUE_SINCE, MySQL
 from dibs.jobs import Lane, Position
@@ -30,9 +32,14 @@ class MariaDB(MySQL):
         WHERE {DUE_SINCE} AND task {{in_tasks}}
         ORDER BY run_at, id LIMIT :limit
     """
+    # By the same index as all claims. By their ids alone the rows would be locked, and their places in the index not:
+    # another claim takes those, skips the rows, and we wait for it to end.
     LOCK_FURTHER: ClassVar[str] = f"""
-        SELECT {CLAIM_COLUMNS} FROM dibs_jobs
-        WHERE id {{in_ids}} AND status = 'ready' AND run_at <= {{now}} ORDER BY id {{for_update}} {{skip_locked}}
+        SELECT {CLAIM_COLUMNS} FROM JSON_TABLE(:found, '$[*]' COLUMNS (
+            found_at DATETIME(6) PATH '$[0]', found_id BIGINT PATH '$[1]'
+        )) AS found STRAIGHT_JOIN dibs_jobs FORCE INDEX (dibs_jobs_ready)
+        ON status = 'ready' AND queue = :queue AND priority = :priority AND run_at = found_at AND id = found_id
+        {{for_update}} {{skip_locked}}
     """
 
     def lock_next(self, lane: Lane, *, since: Position, tasks: Value, limit: int) -> Op[list[Row]]:
@@ -44,10 +51,11 @@ class MariaDB(MySQL):
             return ours
         since = Position(head[-1][10], head[-1][0] + 1)
         while missing := limit - len(ours):
-            found = yield from fetch(self.FIND_FURTHER, **lane._asdict(), **since._asdict(), tasks=tasks, limit=missing)
-            if found:
-                since = Position(found[-1][0], found[-1][1] + 1)
-                ours += yield from fetch(self.LOCK_FURTHER, ids=self.ids(row[1] for row in found))
-            if len(found) < missing:
+            rows = yield from fetch(self.FIND_FURTHER, **lane._asdict(), **since._asdict(), tasks=tasks, limit=missing)
+            if rows:
+                found = msgspec.json.encode([(str(run_at), job_id) for run_at, job_id in rows]).decode()
+                ours += yield from fetch(self.LOCK_FURTHER, **lane._asdict(), found=found)
+                since = Position(rows[-1][0], rows[-1][1] + 1)
+            if len(rows) < missing:
                 break
         return ours

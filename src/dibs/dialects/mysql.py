@@ -22,7 +22,7 @@ import msgspec
 
 from dibs.dialects.dialect import CLAIM_COLUMNS
 from dibs.dialects.innodb import AS_IT_IS, InnoDB
-from dibs.dialects.mysql_enqueuing import MySQLEnqueue, text
+from dibs.dialects.mysql_enqueuing import NAME, MySQLEnqueue, text
 from dibs.jobs import Claim, Lane, Position, Renewal, Settled, Verdict
 from dibs.ops import Op, Row, Value, execute, fetch
 from dibs.retries import frees_key, keep
@@ -31,7 +31,6 @@ from dibs.states import State
 _BEGINNING = "1000-01-01"  # the first day of DATETIME
 _BELOW_ALL = -(2**15)  # no priority is so low
 
-_NAME = "VARCHAR(255) CHARACTER SET utf8mb4"
 _TEXT = "LONGTEXT CHARACTER SET utf8mb4"
 
 #: The pair (run_at, id) spelt out, because a comparison of rows is no range here: it read 5,000 rows, and locked
@@ -180,16 +179,16 @@ class MySQL(MySQLEnqueue, InnoDB):
     # ON DUPLICATE KEY UPDATE 28, and no fence. For one verdict the list's temporary table would double the time.
     SETTLE: ClassVar[str] = f"""
         UPDATE JSON_TABLE(:verdicts, '$[*]' COLUMNS (
-            id BIGINT PATH '$.id', claims BIGINT PATH '$.claims', status {_NAME} PATH '$.status',
+            id BIGINT PATH '$.id', claims BIGINT PATH '$.claims', status {NAME} PATH '$.status',
             attempts INT PATH '$.attempts', releases INT PATH '$.releases', delay DOUBLE PATH '$.delay',
             ran DOUBLE PATH '$.ran', keep DOUBLE PATH '$.keep', result {_TEXT} PATH '$.result',
             error {_TEXT} PATH '$.error', errors {_TEXT} PATH '$.errors'
-        )) AS v STRAIGHT_JOIN dibs_jobs AS j ON j.id = v.id
+        )) AS v STRAIGHT_JOIN dibs_jobs AS j FORCE INDEX (PRIMARY) ON j.id = v.id
         SET {_SETTING}
         WHERE j.status = 'running' AND j.claims = v.claims AND j.lease_owner = :worker
     """
     SETTLE_ONE: ClassVar[str] = f"""
-        UPDATE dibs_jobs AS j SET {_SETTING.replace("v.", ":")}
+        UPDATE dibs_jobs AS j FORCE INDEX (PRIMARY) SET {_SETTING.replace("v.", ":")}
         WHERE j.id = :id AND j.status = 'running' AND j.claims = :claims AND j.lease_owner = :worker
     """
     SETTLE_UNKEPT: ClassVar[str] = """

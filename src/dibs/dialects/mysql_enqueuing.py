@@ -19,7 +19,13 @@ from dibs.jobs import NewJob
 from dibs.ops import Op, Value, execute, fetch, insert
 
 _NAMES = ("queue", "task", "payload", "priority", "max_attempts", "task_key", "key_until", "retention", "meta")
-_NAME = "VARCHAR(255) CHARACTER SET utf8mb4"  # JSON_TABLE takes the database's character set unless it is told one
+NAME = "VARCHAR(255) CHARACTER SET utf8mb4"  # JSON_TABLE takes the database's character set unless it is told one
+
+#: The keys to be taken, and the jobs for them.
+_WANTED = f"""
+    JSON_TABLE(:wanted, '$[*]' COLUMNS (place FOR ORDINALITY,
+        task {NAME} PATH '$[0]', task_key {NAME} PATH '$[1]', job_id BIGINT PATH '$[2]')) AS wanted
+"""
 
 
 class MySQLEnqueue(KeyedEnqueue):
@@ -54,17 +60,21 @@ class MySQLEnqueue(KeyedEnqueue):
             self._inserts[rows] = self.INSERT + ", ".join(self.NEW_ROW.replace("#", str(row)) for row in range(rows))
         return self._inserts[rows]
 
+    # ON DUPLICATE KEY UPDATE where INSERT IGNORE would do: that locks the key of another for reading first, so that two
+    # who waited for a key deadlock when it is let go of. Rows affected mean different things to different drivers, so
+    # it is asked which keys are ours. What we wrote ourselves is in every snapshot.
+    TAKE_KEY: ClassVar[str] = f"""
+        {AS_IT_IS} INSERT INTO dibs_keys (task, task_key, job_id) VALUES (:task, :task_key, :id)
+        ON DUPLICATE KEY UPDATE job_id = dibs_keys.job_id
+    """
     TAKE_KEYS: ClassVar[str] = f"""
-        {{insert_new}} INTO dibs_keys (task, task_key, job_id)
-        SELECT task, task_key, job_id FROM JSON_TABLE(:wanted, '$[*]' COLUMNS (
-            place FOR ORDINALITY, task {_NAME} PATH '$[0]', task_key {_NAME} PATH '$[1]', job_id BIGINT PATH '$[2]'
-        )) AS wanted ORDER BY place
+        {AS_IT_IS} INSERT INTO dibs_keys (task, task_key, job_id)
+        SELECT task, task_key, job_id FROM {_WANTED} ORDER BY place
+        ON DUPLICATE KEY UPDATE job_id = dibs_keys.job_id
     """
-    TAKE_ONE_KEY: ClassVar[str] = """
-        {insert_new} INTO dibs_keys (task, task_key, job_id) VALUES (:task, :task_key, :id)
-    """
-    IS_OURS: ClassVar[str] = """
-        SELECT 1 FROM dibs_keys WHERE task = :task AND task_key = :task_key AND job_id = :id
+    TAKEN: ClassVar[str] = f"""
+        SELECT k.job_id FROM {_WANTED} STRAIGHT_JOIN dibs_keys AS k FORCE INDEX (PRIMARY)
+        ON k.task = wanted.task AND k.task_key = wanted.task_key AND k.job_id = wanted.job_id
     """
     DROP_JOB: ClassVar[str] = "DELETE FROM dibs_jobs WHERE id = :id"
 
@@ -72,24 +82,24 @@ class MySQLEnqueue(KeyedEnqueue):
         ids = yield from self.insert_jobs(jobs, tell=tell)
         ours = {(job.task, cast("str", job.task_key)): job_id for job, job_id in zip(jobs, ids, strict=True)}
         # In order, so that two bulks with the same keys wait for each other instead of deadlocking.
-        wanted = [(task, key, ours[task, key]) for task, key in sorted(ours)]
-        if len(wanted) == 1:
-            ((task, key, job_id),) = wanted
-            got = yield from execute(self.TAKE_ONE_KEY, task=task, task_key=key, id=job_id)
+        in_order = [(task, key, ours[task, key]) for task, key in sorted(ours)]
+        wanted = msgspec.json.encode(in_order).decode()
+        if len(in_order) == 1:
+            task, key, job_id = in_order[0]
+            yield from execute(self.TAKE_KEY, task=task, task_key=key, id=job_id)
         else:
-            got = yield from execute(self.TAKE_KEYS, wanted=msgspec.json.encode(wanted).decode())
-        if got < len(wanted):  # others took some meanwhile; what we wrote ourselves is in every snapshot
-            for task, key, job_id in wanted:
-                if not (yield from fetch(self.IS_OURS, task=task, task_key=key, id=job_id)):
-                    yield from execute(self.DROP_JOB, id=job_id)
-                    del ours[task, key]
-        return ours
+            yield from execute(self.TAKE_KEYS, wanted=wanted)
+        rows = yield from fetch(self.TAKEN, wanted=wanted)
+        taken = {row[0] for row in rows}
+        for job_id in set(ids) - taken:
+            yield from execute(self.DROP_JOB, id=job_id)
+        return {key: job_id for key, job_id in ours.items() if job_id in taken}
 
     # The payload by a subquery: a join becomes a hash join over all jobs while the statistics believe in a few.
     FIND_HOLDERS: ClassVar[str] = f"""
         SELECT k.task, k.task_key, k.job_id, (SELECT payload FROM dibs_jobs WHERE id = k.job_id)
-        FROM JSON_TABLE(:keys, '$[*]' COLUMNS (task {_NAME} PATH '$.task', task_key {_NAME} PATH '$.task_key')) AS asked
-        STRAIGHT_JOIN dibs_keys AS k ON k.task = asked.task AND k.task_key = asked.task_key
+        FROM JSON_TABLE(:keys, '$[*]' COLUMNS (task {NAME} PATH '$.task', task_key {NAME} PATH '$.task_key')) AS asked
+        STRAIGHT_JOIN dibs_keys AS k FORCE INDEX (PRIMARY) ON k.task = asked.task AND k.task_key = asked.task_key
     """
     FIND_NEW_HOLDER: ClassVar[str] = f"""
         {AS_IT_IS} SELECT job_id FROM dibs_keys WHERE task = :task AND task_key = :task_key LOCK IN SHARE MODE

@@ -37,8 +37,10 @@ class _Cursor:
 class Lanes:
     """The lanes of one claimer. Times are this process's monotonic seconds, handed in."""
 
-    def __init__(self, queues: Sequence[str] | None) -> None:
+    def __init__(self, queues: Sequence[str] | None, *, claimers: int = 1) -> None:
+        """`claimers`: how many share this worker's time for full scans."""
         self.queues = list(queues) if queues is not None else None
+        self._share = SHARE / claimers
         self._cursors: dict[Lane, _Cursor] = {}
         self._turn = 0
 
@@ -49,6 +51,10 @@ class Lanes:
     def forget_positions(self) -> None:
         """Start from the beginnings again: after a reconnection it may be another server with another clock."""
         self._cursors = {lane: _Cursor() for lane in self._cursors}
+
+    def all(self) -> list[Lane]:
+        """Return the lanes, in no order that means anything."""
+        return list(self._cursors)
 
     def in_order(self) -> list[Lane]:
         """Return the lanes in the order in which to claim from them.
@@ -90,7 +96,7 @@ class Lanes:
         cost = max(took - (cursor.usual or 0.0), LEAST_COST)
         # The lesser of two: a single slow answer says nothing about the scan. (A pause of 2 s hid rows for 40.)
         lesser, cursor.last_cost = min(cost, cursor.last_cost or LEAST_COST), cost
-        cursor.next_full_scan = now + min(lesser * len(self._cursors) / SHARE, LONGEST_UNSEEN)
+        cursor.next_full_scan = now + min(lesser * len(self._cursors) / self._share, LONGEST_UNSEEN)
 
     def lower(self, queue: str) -> None:
         """Look at a queue's lanes from their beginnings next: somebody said that there is something due."""

@@ -143,6 +143,8 @@ class Settling:
             )
         elif settled is Settled.ALREADY:
             logger.debug("job %d: %s was settled already", claim.id, claim.task)
+        elif run.cancelling:
+            logger.info("job %d: %s was cancelled by a person", claim.id, claim.task)
         elif verdict.status is State.FAILED:
             logger.error("job %d: %s failed: %s", claim.id, claim.task, _last_line(verdict.error))
         elif verdict.status is State.READY and verdict.error:

@@ -11,12 +11,13 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from contextvars import Context
 from queue import SimpleQueue
 from typing import Any
 
 from dibs.app import Dibs
-from dibs.errors import InvalidArgument
+from dibs.errors import Cancel, InvalidArgument
 from dibs.running import CurrentJob, _current
 from dibs.settings import MOST_RESULT
 from dibs.worker.runs import Run
@@ -29,6 +30,9 @@ AHEAD = 0.25
 
 #: Claims that wait for a slot, at most.
 MOST_AHEAD = 1_000
+
+#: How long (seconds) to wait for threads to end; one whose task goes on is left behind.
+LEAVING = 0.5
 
 Report = Callable[[Run, Outcome], None]
 
@@ -47,6 +51,7 @@ class Slots(ABC):
         self._waiting: dict[Run, None] = {}
         self._busy: set[Run] = set()
         self._usual: float | None = None  # seconds that a run takes, of late
+        self._threads: list[threading.Thread] = []
 
     def room(self) -> tuple[int, int]:
         """Return how many slots are free, and how many more jobs these slots will start before long.
@@ -95,12 +100,23 @@ class Slots(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let the threads end when they have nothing left to do."""
+        """Let the threads end when they have nothing left to do, and wait a moment for them."""
+
+    def _begin(self, target: Callable[..., None], name: str, *args: Any) -> None:
+        self._threads.append(threading.Thread(target=target, args=args, name=name, daemon=True))
+        self._threads[-1].start()
+
+    def _join(self) -> None:
+        end = time.monotonic() + LEAVING
+        for thread in self._threads:
+            thread.join(max(end - time.monotonic(), 0.0))
 
     def _prepare(self, run: Run) -> tuple[tuple[Any, ...], dict[str, Any]] | Outcome:
         """Mark a run begun and return its task's arguments, or the outcome if it can't be called."""
         if run.lost:
             return Stopped()
+        if run.cancelling:
+            return Raised(Cancel("cancelled before it began"))
         run.begin()
         try:
             return run.task.signature.load(run.claim.payload)
@@ -141,18 +157,17 @@ class ThreadSlots(Slots):
     def __init__(self, app: Dibs, worker: str, size: int, tasks: Sequence[str], report: Report) -> None:
         super().__init__(app, worker, size, tasks, report)
         self._inbox: SimpleQueue[Run | None] = SimpleQueue()
-        self._threads = 0
 
     def _admit(self, runs: Sequence[Run]) -> None:
-        while self._threads < min(self.size, len(self._busy) + len(self._waiting)):
-            self._threads += 1
-            threading.Thread(target=self._work, name=f"dibs-slot-{self._threads}", daemon=True).start()
+        while len(self._threads) < min(self.size, len(self._busy) + len(self._waiting)):
+            self._begin(self._work, f"dibs-slot-{len(self._threads) + 1}")
         for run in runs:
             self._inbox.put(run)
 
     def close(self) -> None:
-        for _ in range(self._threads):
+        for _ in self._threads:
             self._inbox.put(None)
+        self._join()
 
     def _work(self) -> None:
         while (run := self._inbox.get()) is not None:
@@ -194,20 +209,22 @@ class LoopSlots(Slots):
     def _admit(self, runs: Sequence[Run]) -> None:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            threading.Thread(target=self._turn, args=(self._loop,), name="dibs-loop", daemon=True).start()
+            self._begin(self._turn, "dibs-loop", self._loop)
         self._loop.call_soon_threadsafe(self._fill)
 
     def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
-        while self._loop is loop:
-            try:
-                loop.run_forever()
-            except BaseException as error:  # noqa: BLE001 - SystemExit in a callback of the user's: not his loop to end
-                logger.warning("%s came out of the event loop; it goes on", type(error).__name__)
+        with asyncio.Runner(loop_factory=lambda: loop):  # in the end it cancels what is left and closes the loop
+            while self._loop is loop:
+                try:
+                    loop.run_forever()
+                except BaseException as error:  # noqa: BLE001 - SystemExit in a callback of the user's: not his to end
+                    logger.warning("%s came out of the event loop; it goes on", type(error).__name__)
 
     def close(self) -> None:
         if self._loop is not None:
             loop, self._loop = self._loop, None
             loop.call_soon_threadsafe(loop.stop)
+        self._join()
 
     def _fill(self) -> None:
         while self._waiting and len(self._busy) < self.size:
@@ -237,7 +254,7 @@ class LoopSlots(Slots):
         loop = asyncio.get_running_loop()
         task = loop.create_task(_contained(run.task.function(*args, **kwargs)))
         run.interrupt = lambda: _call_if_open(loop, task.cancel)
-        if run.cancelling or run.lost:
+        if run.cancelling or run.lost:  # since it was looked at
             task.cancel()
         timeout = run.task.options.timeout
         try:
@@ -260,5 +277,5 @@ async def _contained(code: Coroutine[Any, Any, Any]) -> Any:
 
 
 def _call_if_open(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
-    if not loop.is_closed():
+    with suppress(RuntimeError):  # it is closed
         loop.call_soon_threadsafe(callback)

@@ -129,7 +129,7 @@ class Worker:
             burst=self.burst,
             idle_poll=self.app.dialect.idle_poll.total_seconds(),
         )
-        fetcher.slots = self._slots(fetcher)
+        fetcher.serve(self._slots(fetcher))
         leases = Leases(store("leases"), holdings, outage, worker=self.name, lease=self.lease)
         upkeep_store = store("upkeep", gap=max(3 * tick_for(self.lease), 1.0))
         upkeep = Upkeep(upkeep_store, outage, lease=self.lease, woke=fetcher.wake)

@@ -73,6 +73,8 @@ def opened_with(**settings: Any) -> Open:
                     cursor.execute(sql)
 
             yield Connected(connection, False, begin, commit, roll_back, execute)
+            if connection.in_atomic_block:
+                roll_back()
 
     return opened
 
