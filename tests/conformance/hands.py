@@ -52,7 +52,12 @@ class Queue:
         return added.id
 
     def enqueue(self, *jobs: NewJob) -> list[Enqueued]:
-        return self.do(lambda: self.dialect.enqueue(jobs, tell=False))
+        """Enqueue jobs, as many at a time as the dialect takes."""
+        added: list[Enqueued] = []
+        for start in range(0, len(jobs), self.dialect.chunk):
+            chunk = jobs[start : start + self.dialect.chunk]
+            added += self.do(lambda chunk=chunk: self.dialect.enqueue(chunk, tell=False))  # type: ignore[misc]
+        return added
 
     def claim(
         self,

@@ -191,7 +191,7 @@ def test_nothing_to_do(tmp_path: Path) -> None:
     result = run(str(tmp_path / "files"), "--out", str(tmp_path / "out"))
     assert result.exit_code == 1
     assert "no file" in result.stderr
-    assert "1 links" in result.stderr
+    assert "links: 1" in result.stderr
     assert not (tmp_path / "out").exists()
 
 

@@ -86,9 +86,11 @@ def test_a_duplicate_that_came_at_the_last_moment(site: Site[Program], key_until
         site.start(concurrency=2)
         site.wait_started(running_id)
         everybody_goes_on(site, running_id, waiting_id)
-        again = [site.program.gate.using(key="running").enqueue("end"), site.program.note.using(key="k").enqueue()]
-        assert [job.created for job in again] == [key_until == "finished"] * 2
         second.commit()
+    # Where the late one's transaction had locked the keys, upkeep lets them go afterwards.
+    site.app.store.run(lambda: site.app.dialect.fold(limit=100))
+    again = [site.program.gate.using(key="running").enqueue("end"), site.program.note.using(key="k").enqueue()]
+    assert [job.created for job in again] == [key_until == "finished"] * 2
     assert site.diary.starts()[running_id] == site.diary.starts()[waiting_id] == 1
 
 
@@ -162,8 +164,8 @@ def test_a_job_that_kills_its_worker(site: Site[Program]) -> None:
 
 def test_a_job_that_kills_one_worker_after_the_other(site: Site[Program]) -> None:
     """It fails after five of them, however many attempts it is allowed."""
-    if site.db.name not in ("sqlite", "postgres"):
-        pytest.skip("what decides it is the same everywhere; each crash takes a lease")
+    if site.db.name != "sqlite":
+        pytest.skip("what decides it is the same everywhere, and each crash takes a lease")
     job_id = site.program.crash.using(max_attempts=100).enqueue().id
     site.start(concurrency=1)
     keep_one_alive(site, until=job_id)

@@ -34,7 +34,7 @@ def figures(proof: Proof, course: Course) -> dict[str, int | float]:
 
 def skipped(listing: Listing) -> str:
     """Return one line about what is in the directory and was left out; empty if that is nothing."""
-    return ", ".join(f"{number:,} {what}" for what, number in sorted(listing.skipped.items()))
+    return ", ".join(f"{what}: {number:,}" for what, number in sorted(listing.skipped.items()))
 
 
 #: A pause (seconds) in each job that is worth mentioning.
@@ -63,7 +63,7 @@ class Report:
             ("killed", f"{proof.killed:,}", self._killed()),
             ("run again", f"{proof.rerun:,}", self._run_again()),
             ("duplicates", f"{proof.duplicates:,}", "everything was enqueued a second time and refused by its key"),
-            ("seconds", f"{course.seconds:.1f}", f"{proof.files / course.seconds:,.0f} jobs per second"),
+            ("seconds", f"{course.seconds:.1f}", f"{proof.files / course.seconds:,.1f} jobs per second"),
         ]
         width = max(len(figure) for _, figure, _ in table)
         lines = ["", *(f"  {name:<11}  {figure:>{width}}  {words}" for name, figure, words in table), ""]
