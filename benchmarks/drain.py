@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
 
 from servers import Unavailable, running
 
-from dibs import Dibs, migrations
+from dibs import Dibs
 from dibs.ops import Execute, Fetch
 
 KINDS = ("postgres", "mysql", "mariadb", "sqlite")
@@ -150,9 +150,7 @@ def measure(kind: str, asked: argparse.Namespace) -> dict[str, object]:
         app = Dibs(url)
         app.task(name="noop")(_noop)
         app.task(name="anoop")(_anoop)
-        connection = app.store.open()
-        migrations.migrate(app.dialect, connection)
-        connection.close()
+        app.migrate()
         drained, rawly, written = [], [], []
         for _ in range(asked.rounds):
             written.append(enqueue(app, asked.jobs, asked.task))

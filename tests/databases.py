@@ -6,16 +6,18 @@ Which there are comes from the environment (scripts/test starts the servers and 
 from __future__ import annotations
 
 import os
+import threading
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from dibs import Dibs, migrations
+from dibs import Dibs
 from dibs.bindings.binding import OwnConnection
-from dibs.ops import Execute, Fetch
+from dibs.ops import Execute, Fetch, Request
+from dibs.troubles import Trouble
 
 #: Name in test ids → the variable with the URL of a server where databases may be made and dropped.
 VARIABLES = {
@@ -41,6 +43,8 @@ class Database:
 
     name: str
     url: str
+    _behind: OwnConnection | None = field(default=None, init=False, repr=False, compare=False)
+    _lock: threading.RLock = field(default_factory=threading.RLock, init=False, repr=False, compare=False)
 
     @property
     def kind(self) -> str:
@@ -65,32 +69,44 @@ class Database:
         """Open one of dibs' own connections, to look at rows or to hold a transaction open."""
         return self.app().store.open()
 
+    def ask(self, request: Request) -> Any:
+        """Ask the database itself, on a connection of the tests' own that is kept (making one takes longer than most
+        tests do) and made anew when it was lost."""
+        with self._lock:
+            for last in (False, True):
+                if self._behind is None:
+                    self._behind = self.connect()
+                try:
+                    return self._behind.answer(request)
+                except Exception as error:
+                    lost = self._behind.trouble(error) is Trouble.LOST
+                    if lost:
+                        self._behind.close()
+                        self._behind = None
+                    if last or not lost:
+                        raise
+        raise AssertionError("the last try either returns or raises")
+
     def fetch(self, sql: str, **values: Any) -> list[tuple[Any, ...]]:
-        """Ask the database itself, on a connection of the test's own."""
-        connection = self.connect()
-        try:
-            rows: list[tuple[Any, ...]] = connection.answer(Fetch(sql, values))
-            return rows
-        finally:
-            connection.close()
+        """Ask behind dibs' back."""
+        rows: list[tuple[Any, ...]] = self.ask(Fetch(sql, values))
+        return rows
 
     def execute(self, sql: str, **values: Any) -> int:
         """Change something behind dibs' back; return the number of rows."""
-        connection = self.connect()
-        try:
-            changed: int = connection.answer(Execute(sql, values))
-            return changed
-        finally:
-            connection.close()
+        changed: int = self.ask(Execute(sql, values))
+        return changed
 
     def empty(self) -> None:
-        connection = self.connect()
-        try:
-            for table in TABLES:
-                connection.answer(Execute(f"DELETE FROM {table}", {}))
-            connection.answer(Execute("UPDATE dibs_chores SET next_at = '2000-01-01 00:00:00'", {}))
-        finally:
-            connection.close()
+        for table in TABLES:
+            self.execute(f"DELETE FROM {table}")
+        self.execute("UPDATE dibs_chores SET next_at = '2000-01-01 00:00:00'")
+
+    def close(self) -> None:
+        with self._lock:
+            if self._behind is not None:
+                self._behind.close()
+                self._behind = None
 
 
 def migrated(name: str, folder: Path) -> Iterator[Database]:
@@ -98,11 +114,15 @@ def migrated(name: str, folder: Path) -> Iterator[Database]:
     if name == "sqlite":
         url = f"sqlite:///{folder / 'dibs.db'}"
         _migrate(url)
-        yield Database(name, url)
+        database = Database(name, url)
+        yield database
+        database.close()
         return
     with new_database(name) as url:
         _migrate(url)
-        yield Database(name, url)
+        database = Database(name, url)
+        yield database
+        database.close()
 
 
 class new_database:  # noqa: N801 - used like a function
@@ -130,9 +150,4 @@ class new_database:  # noqa: N801 - used like a function
 
 
 def _migrate(url: str) -> None:
-    app = Dibs(url)
-    connection = app.store.open()
-    try:
-        migrations.migrate(app.dialect, connection)
-    finally:
-        connection.close()
+    Dibs(url).migrate()

@@ -139,9 +139,7 @@ def _output(command: list[str]) -> str:
 
 def _run(command: list[str], state: Path) -> None:
     environment = os.environ | {"APT_CONFIG": str(state / "apt.conf"), "LC_ALL": "C"}
-    done = subprocess.run(
-        command, cwd=state, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
-    )
+    done = subprocess.run(command, cwd=state, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode:
         told = done.stderr.splitlines()
         errors = [line for line in told if line.startswith("E:")] or told[-1:]

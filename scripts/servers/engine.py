@@ -78,9 +78,7 @@ def version_in(command: Sequence[str | Path], pattern: str, *, user: pwd.struct_
     return found[1]
 
 
-def initialise(
-    command: Sequence[str], *, user: pwd.struct_passwd | None = None, statements: str = ""
-) -> None:
+def initialise(command: Sequence[str], *, user: pwd.struct_passwd | None = None, statements: str = "") -> None:
     """Run a program that makes a data directory, with `statements` as its input."""
     done = subprocess.run(
         command,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # as type checkers read it; `typing` itself takes 7 ms of a process's first moment
 if TYPE_CHECKING:
+    from typing import Any
+
     from dibs.app import Dibs as Dibs
     from dibs.codec import Codec as Codec
     from dibs.codec import JsonCodec as JsonCodec
@@ -84,6 +84,8 @@ __all__ = sorted(_HOME_OF)
 
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
     if (home := _HOME_OF.get(name)) is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{home}"), name)

@@ -131,6 +131,13 @@ class Dibs(Registry):
         """Return further connections of dibs' own, such as for one thread of a worker."""
         return Store(self.dialect, connector(self.url, password=self._password), name=name, size=size, gap=gap)
 
+    def migrate(self) -> list[str]:
+        """Make or update dibs' tables; return what was applied. Safe to run again, and by several at once.
+
+        Raises ReadOnlyDatabase, UnsuitableDatabase, DatabaseUnavailable or DatabaseError.
+        """
+        return self.store.migrate()
+
     def close(self) -> None:
         """Close the idle connections of this process. The app can still be used."""
         self.store.close()

@@ -162,6 +162,20 @@ class Store:
             raise error
         raise DatabaseError(reason) from error
 
+    def migrate(self) -> list[str]:
+        """Make or update the tables; return the names of the migrations that were applied. Safe to run again.
+
+        Raises DatabaseUnavailable, ReadOnlyDatabase, UnsuitableDatabase or DatabaseError.
+        """
+        connection = self._connect(self.name)
+        try:
+            ops.run(self.dialect.suitable(), connection)
+            return migrations.migrate(self.dialect, connection)
+        except Exception as error:  # noqa: BLE001 - raised again as what it means
+            self._raise(connection.trouble(error), error)
+        finally:
+            connection.close()
+
     # -- connections -----------------------------------------------------------------------------
 
     def open(self) -> OwnConnection:

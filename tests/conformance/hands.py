@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import msgspec
-from databases import Database
 
+from databases import Database
 from dibs import ops
 from dibs.bindings.binding import OwnConnection
 from dibs.jobs import Claim, Enqueued, JobRecord, Lane, NewJob, Position, Renewal, Settled, Verdict
-from dibs.ops import Execute, Fetch, Op
+from dibs.ops import Execute, Op
 from dibs.states import State
 
 T = TypeVar("T")
@@ -36,11 +36,9 @@ class Queue:
         self.app = db.app()
         self.dialect = self.app.dialect
         self.store = self.app.store
-        self._behind = db.connect()
 
     def close(self) -> None:
         self.app.close()
-        self._behind.close()
 
     def do(self, make: Callable[[], Op[T]]) -> T:
         """Run an op in a transaction of its own."""
@@ -54,7 +52,12 @@ class Queue:
         return added.id
 
     def enqueue(self, *jobs: NewJob) -> list[Enqueued]:
-        return self.do(lambda: self.dialect.enqueue(jobs, tell=False))
+        """Enqueue jobs, as many at a time as the dialect takes."""
+        added: list[Enqueued] = []
+        for start in range(0, len(jobs), self.dialect.chunk):
+            chunk = jobs[start : start + self.dialect.chunk]
+            added += self.do(lambda chunk=chunk: self.dialect.enqueue(chunk, tell=False))  # type: ignore[misc]
+        return added
 
     def claim(
         self,
@@ -143,12 +146,10 @@ class Queue:
     # -- behind dibs' back -------------------------------------------------------------------------
 
     def fetch(self, sql: str, **values: Any) -> list[tuple[Any, ...]]:
-        rows: list[tuple[Any, ...]] = self._behind.answer(Fetch(sql, values))
-        return rows
+        return self.db.fetch(sql, **values)
 
     def execute(self, sql: str, **values: Any) -> int:
-        changed: int = self._behind.answer(Execute(sql, values))
-        return changed
+        return self.db.execute(sql, **values)
 
     def count(self, table: str) -> int:
         number: int = self.fetch(f"SELECT count(*) FROM {table}")[0][0]

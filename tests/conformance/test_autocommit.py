@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from conformance.connections.kind import Kind, done
 from conformance.connections.pairs import on_each
 from conformance.hands import Queue
-
 from dibs.errors import AutocommitConnection
 from dibs.tasks import Task
 
@@ -87,9 +87,7 @@ def test_a_large_bulk_takes_a_transaction(queue: Queue, kind: Kind, task: Task[A
 
 @in_autocommit_with_begin
 @pytest.mark.parametrize("commits", [True, False])
-def test_a_transaction_that_was_begun_is_one(
-    queue: Queue, kind: Kind, task: Task[Any, Any], commits: bool
-) -> None:
+def test_a_transaction_that_was_begun_is_one(queue: Queue, kind: Kind, task: Task[Any, Any], commits: bool) -> None:
     """A connection in autocommit mode on which the user began a transaction is not in autocommit mode just now."""
 
     async def scenario() -> list[Any]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+
 from conformance.hands import FUTURE, PAST, WORKER, Queue, new_job
 from conftest import wait_for
-
 from dibs.jobs import Lane
 from dibs.states import State
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from conformance.hands import WORKER, Queue, new_job, promptly, run_in, verdict
 from conformance.test_keys_at_once import at_once
-
 from dibs.bindings.binding import OwnConnection
 from dibs.jobs import Claim, Lane, Settled
 from dibs.ops import Execute
@@ -22,7 +22,13 @@ def claim_in(connection: OwnConnection, queue: Queue, *, worker: str, limit: int
     return run_in(
         connection,
         queue.dialect.claim(
-            Lane("q", 0), since=None, tasks=queue.dialect.names(["t"]), worker=worker, lease=60, start=limit, limit=limit
+            Lane("q", 0),
+            since=None,
+            tasks=queue.dialect.names(["t"]),
+            worker=worker,
+            lease=60,
+            start=limit,
+            limit=limit,
         ),
     )
 
@@ -97,11 +103,18 @@ def test_a_row_that_a_user_locks_hides_no_other(locking: Queue) -> None:
     assert ids(queue.claim()) == [first, third]
 
 
-def test_locked_is_not_lost(locking: Queue) -> None:
-    """A row that a user's transaction locks stops no other row's renewal or settling, and is itself not lost."""
+@pytest.mark.parametrize("others", [0, 300])
+@pytest.mark.parametrize("batch", [2, 4, 150])
+def test_locked_is_not_lost(locking: Queue, batch: int, others: int) -> None:
+    """A row that a user's transaction locks stops no other row's renewal or settling, and is itself not lost.
+
+    With few rows and many, among few and many others: a planner that read past the rows we name would meet the lock.
+    """
     queue = locking
-    ids_of(queue, 4)
-    claims = queue.claim()
+    ids_of(queue, others)
+    assert len(queue.claim(worker="another", limit=others or 1)) == others
+    ids_of(queue, batch)
+    claims = queue.claim(limit=batch)
     locked, *free = claims
     with queue.locked(locked.id):
         with promptly():
@@ -109,8 +122,10 @@ def test_locked_is_not_lost(locking: Queue) -> None:
         assert renewal.renewed == {claim.id for claim in free}
         assert renewal.lost == set()
         with promptly():
+            assert queue.renew(*free).renewed == {claim.id for claim in free}
+        with promptly():
             answers = queue.settle(*[verdict(claim, State.DONE) for claim in claims])
-        assert answers == [Settled.LOCKED, Settled.NOW, Settled.NOW, Settled.NOW]
+        assert answers == [Settled.LOCKED, *[Settled.NOW] * len(free)]
         assert queue.status(locked.id) is State.RUNNING
     assert queue.end(locked, State.DONE) is Settled.NOW
 

@@ -6,8 +6,8 @@ import logging
 from typing import Any
 
 import pytest
-from conformance.hands import Queue, new_job, run_in
 
+from conformance.hands import Queue, new_job, run_in
 from dibs.jobs import Enqueued
 from dibs.states import State
 from dibs.tasks import Task

@@ -7,16 +7,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+
 from conformance.connections.kind import Connected, Kind, done
 from conformance.connections.pairs import on_each
 from conformance.hands import Queue
-
 from dibs.states import State
 from dibs.tasks import Task
 
 #: What drivers, databases and JSON functions are known to change on the way.
 PAYLOAD: dict[str, Any] = {
-    "text": "Zoë said: 100 %s of \"that\", it's {now} :name $1 ? \\ \n\t🍏",
+    "text": 'Zoë said: 100 %s of "that", it\'s {now} :name $1 ? \\ \n\t🍏',
     "huge": 2**64,
     "precise": 0.1 + 0.2,
     "list": [[], {}, None, True, "", -1],
@@ -210,7 +210,7 @@ def kind_of_refusal(error: BaseException | None) -> str | None:
     while error is not None:
         for said in (error, getattr(error, "orig", None)):
             code = getattr(said, "sqlstate", None) or getattr(said, "pgcode", None)
-            if code == "40001" or "40001" in str(said) or getattr(said, "args", ()) [:1] == (1020,):
+            if code == "40001" or "40001" in str(said) or getattr(said, "args", ())[:1] == (1020,):
                 return str(code or 1020)
         error = error.__cause__ or error.__context__
     return None

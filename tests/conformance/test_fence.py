@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from conformance.hands import WORKER, Queue, verdict
 
+from conformance.hands import WORKER, Queue, verdict
 from dibs.jobs import Claim, Settled
 from dibs.states import State
 
@@ -170,9 +170,7 @@ def test_a_renewal_makes_the_lease_longer(queue: Queue) -> None:
     queue.lapse(claim.id)
     renewal = queue.renew(claim, other, lease=300.0)
     assert renewal == ({claim.id, other.id}, set(), {other.id})
-    ((until, lease),) = queue.fetch(
-        f"SELECT lease_until, lease FROM dibs_jobs WHERE id = {claim.id}"
-    )
+    ((until, lease),) = queue.fetch(f"SELECT lease_until, lease FROM dibs_jobs WHERE id = {claim.id}")
     left = queue.dialect.moment(until) - claim.claimed_at
     assert 299 < left.total_seconds() < 330
     assert lease == 300.0

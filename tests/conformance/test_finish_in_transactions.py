@@ -6,10 +6,10 @@ import time
 from typing import Any
 
 import pytest
+
 from conformance.connections.kind import Connected, Kind, done
 from conformance.connections.pairs import on_each
 from conformance.hands import WORKER, Queue
-
 from dibs import current_job
 from dibs.errors import AutocommitConnection, Cancel, LostClaim
 from dibs.running import CurrentJob

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from conformance.hands import Queue, new_job
 
 ALIKE = [
@@ -36,7 +37,9 @@ def test_keys_that_look_alike_are_two(queue: Queue, first: str, second: str) -> 
     assert [job.created for job in bulk] == [True, True]
 
 
-@pytest.mark.parametrize("key", ["'", '"', "\\", "%s", "%(key)s", ":name", "?", "$1", "a'b\\'c", "{now}", "\x7f", "\x1f"])
+@pytest.mark.parametrize(
+    "key", ["'", '"', "\\", "%s", "%(key)s", ":name", "?", "$1", "a'b\\'c", "{now}", "\x7f", "\x1f"]
+)
 def test_keys_that_look_like_sql(queue: Queue, key: str) -> None:
     """Nothing in a key means anything to a database or a driver."""
     first = queue.add(key=key, payload={"text": key})

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from conformance.hands import PAST, Queue, new_job
 
+from conformance.hands import PAST, Queue, new_job
 from dibs.errors import KeyTaken
 from dibs.jobs import Settled
 from dibs.states import State

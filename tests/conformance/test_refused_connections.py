@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from conformance.connections.kind import Kind, done
 from conformance.connections.mysql import parameters
 from conformance.connections.pairs import on_each
 from conformance.connections.sqlalchemy import url
 from conformance.hands import Queue
 from databases import Database
-
 from dibs.errors import UnsupportedConnection
 from dibs.tasks import Task
 
@@ -118,7 +118,7 @@ def pools(db: Database) -> Iterator[Any]:
     if db.kind == "mysql" and find_spec("aiomysql"):
         from aiomysql.pool import Pool
 
-        yield Pool(0, 1, False, -1, asyncio.get_running_loop(), **parameters(db, database="db"))
+        yield Pool(0, 1, False, -1, asyncio.get_running_loop(), **parameters(db, database="db"))  # type: ignore[abstract]
     if db.kind == "mysql" and find_spec("asyncmy"):
         from asyncmy.pool import Pool as AsyncmyPool
 
@@ -127,7 +127,9 @@ def pools(db: Database) -> Iterator[Any]:
         from sqlalchemy import create_engine
         from sqlalchemy.orm import sessionmaker
 
-        engine = create_engine(url(db, {"postgres": "postgresql+psycopg", "mysql": "mysql+pymysql"}.get(db.kind, "sqlite")))
+        engine = create_engine(
+            url(db, {"postgres": "postgresql+psycopg", "mysql": "mysql+pymysql"}.get(db.kind, "sqlite"))
+        )
         yield engine
         yield sessionmaker(engine)
         engine.dispose()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+
 from conformance.hands import Queue
 from conformance.test_settle import kept_for
-
 from dibs import Backoff, Cancel, Fail
 from dibs.states import State
 

@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from conformance.hands import Queue, new_job, verdict
 
+from conformance.hands import Queue, new_job, verdict
 from dibs.jobs import JobRecord, Settled
 from dibs.retries import KEEP_CANCELLED
 from dibs.states import FINAL, State

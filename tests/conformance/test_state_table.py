@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from conformance.hands import FUTURE, PAST, WORKER, Queue, verdict
 
+from conformance.hands import FUTURE, PAST, WORKER, Queue, verdict
 from dibs.jobs import JobRecord, Settled
 from dibs.states import TRANSITIONS, Event, State
 

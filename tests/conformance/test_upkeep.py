@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+
 from conformance.hands import FUTURE, PAST, WORKER, Queue, new_job, verdict
 from conformance.test_keys_at_once import at_once
 from conformance.test_settle import kept_for
-
 from dibs.jobs import Expired, Settled
 from dibs.retries import MAX_CRASHES
 from dibs.states import State
@@ -212,12 +212,8 @@ def test_keys_that_were_held_up_are_let_go_of_later(locking: Queue) -> None:
     first = queue.job_in(State.FAILED)
     second = queue.add()
     for key, job_id in (("loose", first), ("locked", first), ("another's", second)):
-        queue.execute(
-            "INSERT INTO dibs_keys (task, task_key, job_id) VALUES ('t', :key, :id)", key=key, id=job_id
-        )
-        queue.execute(
-            "INSERT INTO dibs_loose_keys (task, task_key, job_id) VALUES ('t', :key, :id)", key=key, id=first
-        )
+        queue.execute("INSERT INTO dibs_keys (task, task_key, job_id) VALUES ('t', :key, :id)", key=key, id=job_id)
+        queue.execute("INSERT INTO dibs_loose_keys (task, task_key, job_id) VALUES ('t', :key, :id)", key=key, id=first)
     with queue.transaction() as user:
         user.answer(_lock_key("locked"))
         queue.do(lambda: queue.dialect.fold(limit=100))

@@ -154,8 +154,7 @@ class Site(Generic[P]):
     ) -> None:
         for worker in self.workers:
             worker.end()
-            if error is not None:
-                print(f"-- worker {worker.pid} --\n{worker.log()[-4000:]}")
+            print(f"-- worker {worker.pid} --\n{worker.log()[-4000:]}")  # shown if the test failed
         self.app.close()
 
     # -- jobs --------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ def test_three_workers_and_a_paused_transaction_on_ten_jobs(site: Site[Program])
 def test_an_empty_queue(site: Site[Program]) -> None:
     """Nothing to do is no trouble: a worker says nothing about it, and takes the next job that comes."""
     worker = site.start()
-    holds(lambda: worker.alive and not worker.complaints(), during=2.5)
+    holds(lambda: worker.alive and not worker.complaints(), during=1.5)
     job = site.program.note.enqueue(number=7)
     assert job.join(timeout=10) == 7
     worker.terminate()
@@ -59,7 +59,7 @@ def test_a_database_that_is_not_there_is_no_empty_queue(db: Database, tmp_path: 
     with Site(Database(db.name, url), tmp_path, Program) as site:
         worker = site.launch()
         wait_for(worker.complaints, what="a word about the database")
-        holds(lambda: worker.alive and len(worker.complaints()) == 1, during=2.5)
+        holds(lambda: worker.alive and len(worker.complaints()) == 1, during=1.5)
         assert "can't be used" in worker.complaints()[0]
         worker.terminate()
         assert worker.wait() == 0

@@ -26,6 +26,8 @@ def start_one_and_hold_five(site: Site[Program], gate: str) -> tuple[int, list[i
 def test_a_worker_that_is_told_to_stop(site: Site[Program], number: signal.Signals) -> None:
     """It gives back at once what it had not started, takes nothing more, goes on renewing what runs until that has
     ended, and leaves with 0."""
+    if number == signal.SIGINT and site.db.name != "sqlite":
+        pytest.skip("which signal it is does not matter to the database")
     worker = site.start(concurrency=1)
     started, held = start_one_and_hold_five(site, "end")
     worker.signal(number)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from psycopg2.extensions import TRANSACTION_STATUS_IDLE, cursor  # type: ignore[import-untyped,unused-ignore]
+from psycopg2.extensions import TRANSACTION_STATUS_IDLE, cursor  # type: ignore[import-untyped,attr-defined,unused-ignore]
 
 from dibs.bindings.cursors import ask
 from dibs.bindings.refusals import closed

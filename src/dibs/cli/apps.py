@@ -13,9 +13,13 @@ from typing import Any
 import click
 
 from dibs.app import VARIABLES, Dibs
+from dibs.cli.problems import WrongUsage
 from dibs.cli.secrets import hide, scrub
 from dibs.dialects import parse
+from dibs.errors import DibsError
 from dibs.tasks import Task
+
+_DIBS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 
 def load(place: str, url: str | None) -> Dibs:
@@ -32,24 +36,18 @@ def load(place: str, url: str | None) -> Dibs:
     module_name, _, path = place.partition(":")
     app = _app_in(_module(module_name), module_name, path)
     if wanted is not None and app.url != wanted:
-        raise click.UsageError(
+        raise WrongUsage(
             f"{place} is an app on {app.url}, and --url says {wanted}: leave out --url, or write Dibs() without a URL "
             "there, which takes it from --url or the environment"
         )
     return app
 
 
-class _Broken(click.ClickException):
-    """The user's code failed; its traceback has been shown."""
-
-    exit_code = 2
-
-
 def _module(name: str) -> ModuleType:
-    if not all(part.isidentifier() for part in name.split(".")):
+    if name.endswith(".py") or not all(part.isidentifier() for part in name.split(".")):
         meant = name.removesuffix(".py").strip("./").replace("/", ".")
         advice = f", perhaps {meant}:app" if name.endswith(".py") else ""
-        raise click.UsageError(f"an app is named like myapp.jobs:app{advice}, not {name!r}")
+        raise WrongUsage(f"an app is named like myapp.jobs:app{advice}, not {name!r}")
     here = os.getcwd()
     if sys.path[:1] not in ([here], [""]):
         sys.path.insert(0, here)
@@ -58,7 +56,7 @@ def _module(name: str) -> ModuleType:
     except Exception as error:
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing is not None and f"{name}.".startswith(f"{missing}."):
-            raise click.UsageError(f"there is no module {missing!r} in {here} or elsewhere on Python's path") from None
+            raise WrongUsage(f"there is no module {missing!r} in {here} or elsewhere on Python's path") from None
         raise _broken(f"{name} cannot be imported", error) from error
     except SystemExit as error:
         raise _broken(f"{name} ends the program when it is imported", error) from error
@@ -68,18 +66,14 @@ def _app_in(module: ModuleType, module_name: str, path: str) -> Dibs:
     if not path:
         names = _apps_of(module)
         if len({id(getattr(module, name)) for name in names}) != 1:
-            raise click.UsageError(
-                f"{module_name} has {_listed(names)}: write {module_name}:app with the name of yours"
-            )
+            raise WrongUsage(f"{module_name} has {_listed(names)}: write {module_name}:app with the name of yours")
         path = names[0]
     found: Any = module
     for name in path.removesuffix("()").split("."):
         try:
             found = getattr(found, name)
         except AttributeError:
-            raise click.UsageError(
-                f"there is no {path} in {module_name}, which has {_listed(_apps_of(module))}"
-            ) from None
+            raise WrongUsage(f"there is no {path} in {module_name}, which has {_listed(_apps_of(module))}") from None
     if isinstance(found, Dibs):
         return found
     if inspect.isroutine(found) and not isinstance(found, Task):
@@ -91,7 +85,7 @@ def _app_in(module: ModuleType, module_name: str, path: str) -> Dibs:
             return found
         path += "()"
     kind = "a task" if isinstance(found, Task) else f"of type {type(found).__name__}"
-    raise click.UsageError(f"{module_name}:{path} is {kind}, not a Dibs: {module_name} has {_listed(_apps_of(module))}")
+    raise WrongUsage(f"{module_name}:{path} is {kind}, not a Dibs: {module_name} has {_listed(_apps_of(module))}")
 
 
 def _apps_of(module: ModuleType) -> list[str]:
@@ -102,14 +96,22 @@ def _listed(names: list[str]) -> str:
     return f"the apps {', '.join(names)}" if len(names) > 1 else f"the app {names[0]}" if names else "no app"
 
 
-def _broken(what: str, error: BaseException) -> _Broken:
-    """Show the traceback from the user's code on; return the error that ends the command."""
+def _broken(what: str, error: BaseException) -> WrongUsage:
+    """Show the traceback from the user's code on; return the error that ends the command.
+
+    An error of dibs' own needs none: it says what is wrong, and only lacks where.
+    """
+    if isinstance(error, DibsError):
+        frames = traceback.extract_tb(error.__traceback__)
+        theirs = [frame for frame in frames if not frame.filename.startswith((_DIBS, "<frozen "))]
+        where = f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
+        return WrongUsage(f"{what}: {error}{where}")
     trace = error.__traceback__
     while trace is not None and _leads_to_users_code(trace):
         trace = trace.tb_next
     text = "".join(traceback.format_exception(type(error), error, trace))
     click.echo(scrub(text), err=True, nl=False)
-    return _Broken(f"{what}: {traceback.format_exception_only(type(error), error)[-1].strip()}")
+    return WrongUsage(f"{what}: {traceback.format_exception_only(type(error), error)[-1].strip()}")
 
 
 def _leads_to_users_code(trace: TracebackType) -> bool:

@@ -13,6 +13,7 @@ from dibs.app import Dibs
 from dibs.cli.apps import load
 from dibs.cli.options import json_option, url_option
 from dibs.cli.output import print_json
+from dibs.cli.problems import WrongUsage
 from dibs.tasks import Task
 
 #: So many names are listed where none is near.
@@ -47,7 +48,9 @@ def enqueue(url: str | None, /, app: str, task: str, arguments: str, as_json: bo
 def _task(dibs: Dibs, name: str) -> Task[Any, Any]:
     if name in dibs.tasks:
         return dibs.tasks[name]
-    near = [task for task in dibs.tasks if task.endswith(f".{name}")] or difflib.get_close_matches(name, dibs.tasks)
+    near = [task for task in dibs.tasks if task.endswith(f".{name}")] or difflib.get_close_matches(
+        name, dibs.tasks, cutoff=0.75
+    )
     if near:
         advice = f"did you mean {' or '.join(near)}?"
     else:
@@ -55,7 +58,7 @@ def _task(dibs: Dibs, name: str) -> Task[Any, Any]:
         advice = (
             f"it has {', '.join(names[:MOST_NAMES])}{', …' * (len(names) > MOST_NAMES)}" if names else "it has none"
         )
-    raise click.UsageError(f"the app has no task {name!r}: {advice}")
+    raise WrongUsage(f"the app has no task {name!r}: {advice}")
 
 
 def _arguments(text: str) -> tuple[list[Any], dict[str, Any]]:
@@ -63,9 +66,9 @@ def _arguments(text: str) -> tuple[list[Any], dict[str, Any]]:
     try:
         value = json.loads(sys.stdin.read() if text == "-" else text)
     except (ValueError, RecursionError) as error:
-        raise click.UsageError(f"--args is not JSON ({error}): write it like '{{\"order_id\": 7}}'") from None
+        raise WrongUsage(f"--args is not JSON ({error}): write it like '{{\"order_id\": 7}}'") from None
     if isinstance(value, dict):
         return [], value
     if isinstance(value, list):
         return value, {}
-    raise click.UsageError("--args takes a JSON object with the arguments by name, or a list of them")
+    raise WrongUsage("--args takes a JSON object with the arguments by name, or a list of them")

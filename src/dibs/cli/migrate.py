@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from dibs import migrations, ops
+from dibs import migrations
 from dibs.app import Dibs
 from dibs.cli.options import url_option
-from dibs.errors import ConfigurationError, DatabaseError, DibsError
+from dibs.errors import ConfigurationError
 
 
 @click.command()
@@ -23,27 +23,11 @@ def migrate(url: str | None, sql: bool) -> None:
         click.echo(_script(url))
         return
     dibs = Dibs(url)
-    applied = _migrate(dibs)
+    applied = dibs.migrate()
     for name in applied:
         click.echo(f"applied {name}")
     if not applied:
         click.echo(f"nothing to do: the tables in {dibs.url} are up to date")
-
-
-def _migrate(dibs: Dibs) -> list[str]:
-    connection = dibs.store.open()
-    try:
-        ops.run(dibs.dialect.suitable(), connection)
-        return migrations.migrate(dibs.dialect, connection)
-    except DibsError:
-        raise
-    except Exception as error:
-        if not any(kind.__name__ == "Error" for kind in type(error).__mro__):
-            raise  # not what PEP 249 has drivers raise
-        trouble = connection.trouble(error)
-        raise DatabaseError(f"the tables could not be made or updated: {error} ({trouble.value})") from error
-    finally:
-        connection.close()
 
 
 def _script(url: str | None) -> str:

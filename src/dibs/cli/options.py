@@ -47,4 +47,12 @@ def pass_dibs(function: Callable[Concatenate[Dibs, P], R]) -> Callable[P, R]:
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
-job_ids_argument = click.argument("job_ids", metavar="ID…", type=click.IntRange(min=0), nargs=-1, required=True)
+
+def job_id(value: str) -> int:
+    """Return the id of a job as a number that every database can hold."""
+    if not (value.isascii() and value.isdigit() and int(value[:20]) < 2**63):
+        raise click.BadParameter(f"{value!r} is not the id of a job, which is a number")
+    return int(value)
+
+
+job_ids_argument = click.argument("job_ids", metavar="ID…", type=job_id, nargs=-1, required=True)

@@ -6,24 +6,24 @@ import click
 import msgspec
 
 from dibs.app import Dibs
-from dibs.cli.options import json_option, pass_dibs
+from dibs.cli.options import job_id, json_option, pass_dibs
 from dibs.cli.output import cell, print_json, printable
 from dibs.jobs import JobRecord
 
 #: Shown at the end, each under a line of its own.
-LONG = ("payload", "meta", "progress", "checkpoint", "result", "errors", "error")
+LONG = ("payload", "meta", "progress", "checkpoint", "result", "error", "errors")
 
 
 @click.command()
-@click.argument("job_id", metavar="ID", type=click.IntRange(min=0))
+@click.argument("number", metavar="ID", type=job_id)
 @json_option
 @pass_dibs
-def show(dibs: Dibs, job_id: int, as_json: bool) -> None:
+def show(dibs: Dibs, number: int, as_json: bool) -> None:
     """Show all about one job.
 
     With the last errors, and how many enqueues with the same key were refused for its sake.
     """
-    job = dibs.job(job_id)
+    job = dibs.job(number)
     if as_json:
         print_json(job)
         return
@@ -31,9 +31,14 @@ def show(dibs: Dibs, job_id: int, as_json: bool) -> None:
         value = getattr(job, name)
         if name not in LONG and value is not None:
             click.echo(f"{name:20}{cell(value)}")
-    for name in LONG:
-        value = getattr(job, name)
-        if value is None or value == []:
-            continue
-        text = value if isinstance(value, str) else msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-        click.echo(f"\n{name}:\n{printable(text.rstrip())}")
+    for name in LONG[:-2]:
+        if (value := getattr(job, name)) is not None:
+            _section(name, msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+    for error in job.errors:
+        _section(f"attempt {error.get('attempt')} {error.get('at', '')}".rstrip(), error.get("error", ""))
+    if job.error and not any(error.get("error") == job.error for error in job.errors):
+        _section("error", job.error)
+
+
+def _section(name: str, text: str) -> None:
+    click.echo(f"\n{name}:\n{printable(text.rstrip())}")

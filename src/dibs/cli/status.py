@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from typing import Any
+
 import click
 
 from dibs.app import Dibs
@@ -16,27 +19,43 @@ from dibs.states import State
 def status(dibs: Dibs, as_json: bool) -> None:
     """Show how many jobs each queue has, and what is paused.
 
-    Reads every row of the jobs' table.
+    Of the ready ones also how many are not due yet (scheduled), how many were tried before (retrying), and since
+    when the oldest is due. Reads every row of the jobs' table.
     """
-    counts = dibs.counts()
-    paused = {queue: (at, by) for queue, at, by in dibs.store.run(dibs.dialect.paused)}
-    queues = [
-        {
-            "queue": queue,
-            **{str(state): counts.get(queue, {}).get(state, 0) for state in State},
-            "paused_at": paused[queue][0] if queue in paused else None,
-            "paused_by": paused[queue][1] if queue in paused else None,
-        }
-        for queue in sorted({*counts, *paused})
-    ]
+    queues = _queues(dibs)
     if as_json:
         print_json({"database": str(dibs.url), "queues": queues})
     elif queues:
         header = ["QUEUE", *[state.upper() for state in State], ""]
-        print_table(header, [[*list(row.values())[:-2], _note(row["paused_at"], row["paused_by"])] for row in queues])
+        print_table(header, [[row["queue"], *[row[state] for state in State], _note(row)] for row in queues])
     else:
         click.echo(f"no jobs in {dibs.url}", err=True)
 
 
-def _note(paused_at: object, paused_by: object) -> str:
-    return f"paused since {cell(paused_at)} by {paused_by}" if paused_at else ""
+def _queues(dibs: Dibs) -> list[dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+
+    def queue_named(name: str) -> dict[str, Any]:
+        numbers = dict.fromkeys([*map(str, State), "scheduled", "retrying"], 0)
+        empty = {"queue": name, **numbers, "oldest_due": None, "paused_at": None, "paused_by": None}
+        return found.setdefault(name, empty)
+
+    for name, state, later, tried, number, earliest in dibs.store.run(dibs.dialect.overview):
+        queue = queue_named(name)
+        queue[state] += number
+        queue["scheduled"] += number if later else 0
+        queue["retrying"] += number if tried else 0
+        if state is State.READY and not later:
+            queue["oldest_due"] = min(earliest, queue["oldest_due"] or earliest)
+    for name, at, by in dibs.store.run(dibs.dialect.paused):
+        queue_named(name).update(paused_at=at, paused_by=by)
+    return [found[name] for name in sorted(found)]
+
+
+def _note(queue: dict[str, Any]) -> str:
+    notes = [f"{queue[name]} {name}" for name in ("scheduled", "retrying") if queue[name]]
+    if isinstance(queue["oldest_due"], datetime):
+        notes.append(f"oldest due {cell(queue['oldest_due'])}")
+    if queue["paused_at"] is not None:
+        notes.append(f"paused since {cell(queue['paused_at'])} by {queue['paused_by']}")
+    return ", ".join(notes)

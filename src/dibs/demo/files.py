@@ -16,6 +16,9 @@ from dibs.settings import LONGEST_KEY
 #: Left out of the standard library: what Python writes by itself, and what isn't part of it.
 NOT_THE_LIBRARY = frozenset({"__pycache__", "site-packages", "dist-packages"})
 
+#: Files of this many bytes go first, so that no long job is left for the end.
+BIG = 1_000_000
+
 #: Characters of a file's name that its result's name keeps: with four bytes each it still is a legal name.
 MOST_OF_NAME = 60
 
@@ -107,10 +110,10 @@ def jobs_for(listing: Listing, results: Path, *, token: str) -> list[FileJob]:
     Results are numbered, so that none can have another's name, whatever the sources are called.
     """
     jobs = []
-    for number, source in enumerate(listing.files, start=1):
+    for number, source in enumerate(sorted(listing.files, key=lambda source: source.size < BIG), start=1):
         key = f"{token}/{os.path.relpath(source.path, listing.root)}"
         if len(key) > LONGEST_KEY:
             key = f"{token}/sha256:{hashlib.sha256(source.path.encode()).hexdigest()}"
         name = os.path.basename(source.path)[:MOST_OF_NAME]
-        jobs.append(FileJob(key, source, os.path.join(results, f"{number:06} {name}.gz")))
+        jobs.append(FileJob(key, source, os.path.join(results, f"{number:06} {name}.bz2")))
     return jobs

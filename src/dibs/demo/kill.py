@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from dataclasses import dataclass
 
 from dibs.app import Dibs
@@ -35,18 +34,19 @@ def running(app: Dibs, queue: str) -> dict[int, list[JobRecord]]:
     return found
 
 
-def try_to_kill(app: Dibs, queue: str, folder: Folder, processes: Processes) -> Kill | None:
-    """Kill the worker that holds most, if it is certain that it holds jobs which it is running.
+def try_to_kill(app: Dibs, queue: str, folder: Folder, processes: Processes, *, charged: bool) -> Kill | None:
+    """Kill the worker that holds most, if it is certain that it is in the middle of a job.
 
-    It is frozen for the look, since what it held a moment ago it may have finished by now.
+    It is frozen for the look, since what it held a moment ago it may have finished by now. With `charged` it must be
+    a job that the database counts as started, too: it learns of short ones only when they have ended.
     """
-    started = Counter({pid: sum(map(_has_started, jobs)) for pid, jobs in running(app, queue).items()})
-    for pid, _ in started.most_common():
+    held = running(app, queue)
+    for pid in sorted(held, key=lambda pid: -len(held[pid])):
         worker = processes.with_pid(pid)
-        if worker is None or not started[pid]:
+        if worker is None:
             continue
         with worker.frozen():
-            if not _is_at_work(worker, running(app, queue).get(pid, []), folder):
+            if not _is_at_work(worker, running(app, queue).get(pid, []), folder, charged=charged):
                 continue
             worker.kill()
         at = time.time()
@@ -54,18 +54,13 @@ def try_to_kill(app: Dibs, queue: str, folder: Folder, processes: Processes) -> 
     return None
 
 
-def _is_at_work(worker: WorkerProcess, held: list[JobRecord], folder: Folder) -> bool:
+def _is_at_work(worker: WorkerProcess, held: list[JobRecord], folder: Folder, *, charged: bool) -> bool:
     """Do both the database and the worker's own log say that it is in the middle of a job?"""
-    started = {(job.id, job.claims) for job in held if _has_started(job)}
-    if not started:
+    claims = {(job.id, job.claims) for job in held if job.started_at is not None or not charged}
+    if not claims:
         return False
-    return any(
-        run.ended is None and (run.job, run.claims) in started for run in run_log.runs_of(folder.runs, worker.number)
-    )
-
-
-def _has_started(job: JobRecord) -> bool:
-    return job.started_at is not None
+    runs = run_log.runs_of(folder.runs, worker.number)
+    return any(run.ended is None and (run.job, run.claims) in claims for run in runs)
 
 
 def _pid_of(owner: str) -> int:

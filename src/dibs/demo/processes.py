@@ -23,8 +23,10 @@ import msgspec
 from dibs.demo.worker import Orders
 from dibs.worker.supervisor import VARIABLE
 
-#: Seconds in which workers that were told to stop must have ended.
+#: Seconds in which workers that were told to stop must have ended; when something went wrong or was interrupted they
+#: are not waited for that long.
 GRACE = 15.0
+SHORT_GRACE = 1.0
 
 #: Seconds until a process that was sent SIGSTOP stands still for certain.
 TO_STAND_STILL = 0.005
@@ -130,7 +132,7 @@ class Processes:
     ) -> None:
         try:
             os.close(self._write_end)
-            end = time.monotonic() + GRACE
+            end = time.monotonic() + (GRACE if kind is None else SHORT_GRACE)
             for worker in self.workers:
                 worker.wait(end - time.monotonic())
         finally:  # also at a second Ctrl-C

@@ -1,89 +1,25 @@
-"""What really happened, from the disk and the database: `look_at` reads, `judge` decides and has no I/O.
+"""What really happened, decided from what is on the disk and in the database. Pure: no I/O, no clock.
 
-Nothing here asks what the demo believes to have done. The results are unpacked and compared with their sources, the
-rows are read from the database, and the tasks' own log says which runs there were.
+Nothing here asks what the demo believes to have done. The results were unpacked and compared with their sources, the
+rows were read from the database, and the tasks' own log says which runs there were.
 """
 
 from __future__ import annotations
 
-import gzip
-import hashlib
-import os
-import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import BinaryIO
+from itertools import pairwise
 
-from dibs.app import Dibs
-from dibs.demo.files import FileJob, Source
+from dibs.demo.files import FileJob
 from dibs.demo.kill import Kill
+from dibs.demo.looks import Look
 from dibs.demo.run_log import Run
 from dibs.jobs import JobRecord
 from dibs.states import State
 
-#: Rows asked for at a time.
-PAGE = 1_000
-
 #: Examples given of one kind of problem, at most.
 EXAMPLES = 5
-
-
-class Look(StrEnum):
-    """What a look at a source and its result found."""
-
-    VERIFIED = "verified"
-    MISSING = "there is no result"
-    DAMAGED = "the result does not unpack to what its source has"
-    CHANGED = "the source was changed or removed while the demo ran"
-
-
-def look_at(job: FileJob) -> Look:
-    """Unpack a result and compare it with its source."""
-    if not _is_as_it_was(job.source):
-        return Look.CHANGED
-    try:
-        with gzip.open(job.result) as result:
-            unpacked = _checksum(result)
-    except FileNotFoundError:
-        return Look.MISSING
-    except (OSError, EOFError, zlib.error):
-        return Look.DAMAGED
-    try:
-        with open(job.source.path, "rb") as file:
-            same = _checksum(file) == unpacked
-    except OSError:
-        return Look.CHANGED
-    if same:
-        return Look.VERIFIED
-    return Look.DAMAGED if _is_as_it_was(job.source) else Look.CHANGED
-
-
-def _is_as_it_was(source: Source) -> bool:
-    try:
-        found = os.stat(source.path)
-        os.close(os.open(source.path, os.O_RDONLY | os.O_NONBLOCK))
-    except OSError:
-        return False
-    return (found.st_size, found.st_mtime_ns) == (source.size, source.modified)
-
-
-def _checksum(file: gzip.GzipFile | BinaryIO) -> bytes:
-    checksum = hashlib.sha256()
-    while chunk := file.read(1 << 20):
-        checksum.update(chunk)
-    return checksum.digest()
-
-
-def rows_of(app: Dibs, queue: str) -> list[JobRecord]:
-    """Return all jobs of a queue as the database has them now."""
-    rows: list[JobRecord] = []
-    page = app.jobs(queue=queue, limit=PAGE)
-    while page:
-        rows += page
-        page = app.jobs(queue=queue, limit=PAGE, before=page[-1].id) if len(page) == PAGE else []
-    return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +49,8 @@ class Proof:
     changed: int  # files left out: their sources are not what they were
     attempts: Counter[int]  # the attempts that the jobs which were run again used → how many jobs
     unrecorded: int  # of those run again: the result was whole, but the worker was killed before it could say so
-    back_after: float | None  # seconds from the kill until the last of them had begun again
+    back_after: float | None  # seconds from the kill until the first of them began again
+    begun: int  # jobs that the killed worker held and had begun
     problems: list[str] = field(default_factory=list)
 
 
@@ -137,13 +74,14 @@ def judge(evidence: Evidence) -> Proof:
         verified=sum(evidence.looks[job.key] is Look.VERIFIED for job in kept),
         lost=len(lost),
         doubled=len(doubled),
-        killed=evidence.kill is not None,
+        killed=int(evidence.kill is not None),
         rerun=len(again),
         duplicates=sum(row.duplicates for job in kept for row in rows[job.key]),
         changed=len(evidence.jobs) - len(kept),
         attempts=Counter(by_id[run.job].attempts for run in again if run.job in by_id),
         unrecorded=sum(run.ended is not None for run in cut),
-        back_after=max(run.began for run in again) - evidence.kill.at if evidence.kill and again else None,
+        begun=sum(_is_cut(run, evidence.kill) for run in evidence.runs),
+        back_after=min(run.began for run in again) - evidence.kill.at if evidence.kill and again else None,
     )
     proof.problems += _problems(proof, evidence, lost, doubled, rows)
     return proof
@@ -160,28 +98,27 @@ def _times_too_often(rows: Sequence[JobRecord], runs: Mapping[int, list[Run]], k
     worker that was killed and the database says that it never heard of it: a job can't be more than "at least
     once" there, and its task must bear that.
     """
-    finished = sum(run.ended is not None for row in rows for run in runs.get(row.id, []))
-    unheard = 0
-    if kill is not None:
-        held = {(job.id, job.claims) for job in kill.held}
-        unheard = sum(
-            run.ended is not None and run.worker == kill.worker and (run.job, run.claims) in held
-            for row in rows
-            for run in runs.get(row.id, [])
-        )
-    return max(len(rows) - 1, 0) + max(finished - unheard - 1, 0)
+    finished = [run for row in rows for run in runs.get(row.id, []) if run.ended is not None]
+    unheard = sum(_is_cut(run, kill) for run in finished)
+    return max(len(rows) - 1, 0) + max(len(finished) - unheard - 1, 0)
 
 
 def _run_again(runs: Mapping[int, list[Run]], kill: Kill | None) -> tuple[list[Run], list[Run]]:
     """Return the runs that the kill cut off, and the first ones after them of the same jobs."""
     cut, again = [], []
-    held = {(job.id, job.claims) for job in kill.held} if kill is not None else set()
     for of_one_job in runs.values():
-        for run, following in zip(of_one_job, of_one_job[1:], strict=False):
-            if kill is not None and run.worker == kill.worker and (run.job, run.claims) in held:
+        for run, following in pairwise(of_one_job):
+            if _is_cut(run, kill):
                 cut.append(run)
                 again.append(following)
     return cut, again
+
+
+def _is_cut(run: Run, kill: Kill | None) -> bool:
+    """Was this run the killed worker's, and never heard of as ended by the database?"""
+    if kill is None or run.worker != kill.worker:
+        return False
+    return any((job.id, job.claims) == (run.job, run.claims) for job in kill.held)
 
 
 def _problems(

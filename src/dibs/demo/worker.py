@@ -18,6 +18,9 @@ from dibs.demo.run_log import RunLog
 from dibs.demo.tasks import register
 from dibs.worker.supervisor import follow
 
+#: Seconds in which running jobs may end when the demo is no more.
+GRACE = 5.0
+
 
 class Orders(msgspec.Struct):
     """What a worker process of the demo is told at its start."""
@@ -45,6 +48,6 @@ def main() -> None:
         runs=RunLog(Path(orders.runs), orders.number),
         pause=orders.pause,
     )
-    worker = app.worker(queues=[orders.queue], concurrency=orders.concurrency, lease=orders.lease)
+    worker = app.worker(queues=[orders.queue], concurrency=orders.concurrency, lease=orders.lease, grace=GRACE)
     follow(worker.stop)
     worker.run(signals=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
+from urllib.parse import quote
 
 from dibs.dialects.dialect import Dialect
 from dibs.dialects.urls import EXAMPLE, DatabaseUrl, parse
@@ -22,4 +24,13 @@ def dialect_for(url: DatabaseUrl, *, schema: str | None = None, prefix: str = ""
     return kind(schema or kind.default_schema(url), prefix)
 
 
-__all__ = ["EXAMPLE", "DatabaseUrl", "Dialect", "dialect_for", "parse"]
+def file_url(path: Path) -> str:
+    """Return the URL of a queue in a file, which needs no server.
+
+    >>> file_url(Path("/tmp/50%.db"))
+    'sqlite:////tmp/50%25.db'
+    """
+    return f"sqlite:///{quote(str(path))}"
+
+
+__all__ = ["EXAMPLE", "DatabaseUrl", "Dialect", "dialect_for", "file_url", "parse"]

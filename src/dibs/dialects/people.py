@@ -54,7 +54,19 @@ class People(Spelling):
         filters = {name: value for name, value in (("status", status), ("queue", queue)) if value is not None}
         texts = {0: self.LIST, 1: self.LIST_STATUS if status else self.LIST_QUEUE, 2: self.LIST_BOTH}
         rows = yield from fetch(texts[len(filters)], alone=True, before=before, limit=limit, **filters)
-        return [self.record(row) for row in rows]
+        duplicates = yield from self.duplicates([row[0] for row in rows])
+        return [self.record(row, duplicates=duplicates.get(row[0], 0)) for row in rows]
+
+    COUNT_DUPLICATES_OF: ClassVar[str] = """
+        SELECT job_id, sum(times) FROM dibs_duplicates WHERE job_id {in_ids} GROUP BY job_id
+    """
+
+    def duplicates(self, job_ids: Sequence[int]) -> Op[dict[int, int]]:
+        """Return how often each of these jobs was enqueued again; those that never were are left out."""
+        if not job_ids:
+            return {}
+        rows = yield from fetch(self.COUNT_DUPLICATES_OF, alone=True, ids=self.ids(job_ids))
+        return {job_id: int(times) for job_id, times in rows}
 
     COUNTS: ClassVar[str] = "SELECT queue, status, count(*) FROM dibs_jobs GROUP BY queue, status"
 
@@ -65,6 +77,21 @@ class People(Spelling):
         for queue, status, number in sorted(rows):
             counts.setdefault(queue, {})[status] = number
         return counts
+
+    # The same one pass over the table; what is ready is told apart by whether it is due and whether it was tried.
+    OVERVIEW: ClassVar[str] = """
+        SELECT queue, status, CASE WHEN status = 'ready' AND run_at > {now} THEN 1 ELSE 0 END AS later,
+            CASE WHEN status = 'ready' AND attempts > 0 THEN 1 ELSE 0 END AS tried, count(*), min(run_at)
+        FROM dibs_jobs GROUP BY queue, status, later, tried
+    """
+
+    def overview(self) -> Op[list[Row]]:
+        """Return for each queue, status, whether not yet due, and whether tried: how many, and the earliest `run_at`."""
+        rows = yield from fetch(self.OVERVIEW, alone=True)
+        return [
+            (queue, State(status), bool(later), bool(tried), number, self.moment(earliest))
+            for queue, status, later, tried, number, earliest in rows
+        ]
 
     LOCK_CANCELLABLE: ClassVar[str] = """
         SELECT id, status FROM dibs_jobs

@@ -55,6 +55,11 @@ def parse(text: str) -> DatabaseUrl:
     if scheme == "sqlite":
         return _file(rest)
     parts = urlsplit(f"//{rest}")
+    if parts.fragment or ("@" in parts.path + parts.query and "@" not in parts.netloc):
+        # Nothing of it is printed: what follows may be the rest of a password.
+        raise ConfigurationError(
+            f"the {scheme}:// URL has a #, / or ? where its user and password stand: write them as %23, %2F or %3F"
+        )
     user_part, _, hosts = parts.netloc.rpartition("@")
     user, _, password = user_part.partition(":")
     try:

@@ -74,8 +74,10 @@ class Fetcher:
         self._outage = outage
         self._burst = burst
         self._idle_poll = idle_poll
+        self._queues = queues
         self.slots: list[Slots] = []
-        self.lanes = Lanes(queues)
+        # For each kind of slots its own: what one kind takes leaves the other's jobs behind the cursor.
+        self._lanes: dict[Slots, Lanes] = {}
         self._dice = random.Random()
         self._bell = threading.Event()
         self._settling = Settling(app, store, worker=worker, holdings=holdings, ring=self.ring)
@@ -85,8 +87,14 @@ class Fetcher:
         self._next_lanes = 0.0
         self._next_pauses = 0.0
         self._connections = 0
+        self._unclear: float | None = None  # when a claim was sent whose answer was lost, until that is cleared up
         self._next_unknown: dict[Lane, float] = {}
         self._reported: set[str] = set()
+
+    def serve(self, slots: Sequence[Slots]) -> None:
+        """Say, before the loop begins, for which slots to claim."""
+        self.slots = list(slots)
+        self._lanes = {each: Lanes(self._queues, claimers=len(slots)) for each in slots}
 
     # -- called from other threads -----------------------------------------------------------------
 
@@ -103,9 +111,10 @@ class Fetcher:
     def wake(self, queue: str | None = None) -> None:
         """Claim now: somebody said that there is something due (in this queue)."""
         if queue is not None:
-            self.lanes.lower(queue)
-            if not self.lanes.knows(queue):
-                self._next_lanes = 0.0
+            for lanes in self._lanes.values():
+                lanes.lower(queue)
+                if not lanes.knows(queue):
+                    self._next_lanes = 0.0
         self._pause = 0.0
         self._next_claim = 0.0
         self.ring()
@@ -147,6 +156,8 @@ class Fetcher:
         self._check_timeouts()
         self._settling.settle(gather=self._stop_at is None and self._waiting())
         self._mark()
+        if self._unclear is not None:
+            self._adopt(self._unclear)
         if self._stop_at is not None:
             self._hand_back()
             return not self._holdings or self._gave_up()
@@ -250,17 +261,13 @@ class Fetcher:
         if not wanting:
             return False
         if now >= self._next_lanes:
-            found_lanes = self._store.run(lambda: self._dialect.lanes(self.lanes.queues))
-            if self._store.connections != self._connections:
-                self._connections = self._store.connections
-                self.lanes.forget_positions()
-            self.lanes.learn(found_lanes)
+            self._learn_lanes()
             self._next_lanes = now + LANES_EVERY
         found = False
         for slots in wanting:
             free, ahead = slots.room()
             limit = min(free + ahead, BATCH)
-            for lane in self.lanes.in_order():
+            for lane in self._lanes[slots].in_order():
                 if limit <= 0:
                     break
                 claims = self._claim_lane(lane, slots, start=free, limit=limit)
@@ -277,8 +284,18 @@ class Fetcher:
             self._report_unknown()
         return found
 
+    def _learn_lanes(self) -> None:
+        found = self._store.run(lambda: self._dialect.lanes(self._queues))
+        changed = self._store.connections != self._connections  # it may be another server
+        self._connections = self._store.connections
+        for lanes in self._lanes.values():
+            if changed:
+                lanes.forget_positions()
+            lanes.learn(found)
+
     def _claim_lane(self, lane: Lane, slots: Slots, *, start: int, limit: int) -> list[Claim]:
-        since = self.lanes.since(lane, now=time.monotonic())
+        lanes = self._lanes[slots]
+        since = lanes.since(lane, now=time.monotonic())
         sent = time.monotonic()
 
         def op() -> Op[list[Claim]]:
@@ -295,22 +312,32 @@ class Fetcher:
         try:
             claims = self._store.run(op, once=True)
         except OutcomeUnknown:
-            # The answer was lost; what does the database say that we hold?
-            held = self._store.run(lambda: self._dialect.adopt(self._worker))
-            claims = [claim for claim in held if claim.id not in self._holdings]
-            logger.info("the answer to a claim was lost; %d jobs were found to be ours", len(claims))
+            self._unclear = sent
+            return self._adopt(sent)
         received = time.monotonic()
         first = claims[0].position if claims else None
-        self.lanes.claimed(lane, first, full=since is None, took=received - sent, now=received)
+        lanes.claimed(lane, first, full=since is None, took=received - sent, now=received)
+        self._start(claims, received=received, good_until=sent + self._lease)
+        return claims
+
+    def _adopt(self, sent: float) -> list[Claim]:
+        """Take what the database says is ours and we do not know of, after the answer to a claim was lost."""
+        held = self._store.run(lambda: self._dialect.adopt(self._worker))
+        self._unclear = None
+        claims = [claim for claim in held if claim.id not in self._holdings]
+        logger.info("the answer to a claim was lost; %d jobs were found to be ours", len(claims))
+        self._start(claims, received=time.monotonic(), good_until=sent + self._lease)
+        return claims
+
+    def _start(self, claims: Sequence[Claim], *, received: float, good_until: float) -> None:
         by_slots: dict[int, list[Run]] = {}
         for claim in claims:
-            run = Run(claim, self._task(claim.task), received=received, good_until=sent + self._lease)
+            run = Run(claim, self._task(claim.task), received=received, good_until=good_until)
             by_slots.setdefault(id(self._slots_for(claim.task)), []).append(run)
         for each in self.slots:
             if runs := by_slots.get(id(each)):
                 self._holdings.add(runs)
                 each.start(runs)
-        return claims
 
     def _task(self, name: str) -> Task[Any, Any]:
         task = self._app.task_named(name)
@@ -326,7 +353,7 @@ class Fetcher:
         """Say once which tasks are due that this worker does not know; they are left for one that does."""
         now = time.monotonic()
         known = self._dialect.names([task for slots in self.slots for task in slots.tasks])
-        for lane in self.lanes.in_order():
+        for lane in self._known_lanes():
             if now < self._next_unknown.get(lane, 0.0):
                 continue
             self._next_unknown[lane] = now + UNKNOWN_EVERY
@@ -343,11 +370,14 @@ class Fetcher:
         """Is the burst over: nothing due, nothing of our own under way, and no lease past?"""
         if self._holdings:
             return False
-        self.lanes.learn(self._store.run(lambda: self._dialect.lanes(self.lanes.queues)))
+        self._learn_lanes()
         known = self._dialect.names([task for slots in self.slots for task in slots.tasks])
-        if any(self._store.run(partial(self._dialect.due, lane, tasks=known)) for lane in self.lanes.in_order()):
+        if any(self._store.run(partial(self._dialect.due, lane, tasks=known)) for lane in self._known_lanes()):
             return False
-        return not self._store.run(lambda: self._dialect.past(self.lanes.queues))
+        return not self._store.run(lambda: self._dialect.past(self._queues))
+
+    def _known_lanes(self) -> list[Lane]:
+        return next(iter(self._lanes.values())).all()
 
 
 def _wants(slots: Slots) -> bool:

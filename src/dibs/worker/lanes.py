@@ -21,19 +21,26 @@ SHARE = 0.05
 #: A full scan counts as costing at least this much (seconds): a round trip is never free.
 LEAST_COST = 0.0002
 
+#: A lane is scanned in full at least this often (seconds), whatever it costs: the longest that a row before the
+#: cursor is not seen.
+LONGEST_UNSEEN = 10.0
+
 
 @dataclass(slots=True)
 class _Cursor:
     position: Position | None = None
     next_full_scan: float = 0.0
+    last_cost: float = 0.0  # seconds that the last full scan cost
     usual: float | None = None  # seconds that a claim from the cursor takes
 
 
 class Lanes:
     """The lanes of one claimer. Times are this process's monotonic seconds, handed in."""
 
-    def __init__(self, queues: Sequence[str] | None) -> None:
+    def __init__(self, queues: Sequence[str] | None, *, claimers: int = 1) -> None:
+        """`claimers`: how many share this worker's time for full scans."""
         self.queues = list(queues) if queues is not None else None
+        self._share = SHARE / claimers
         self._cursors: dict[Lane, _Cursor] = {}
         self._turn = 0
 
@@ -44,6 +51,10 @@ class Lanes:
     def forget_positions(self) -> None:
         """Start from the beginnings again: after a reconnection it may be another server with another clock."""
         self._cursors = {lane: _Cursor() for lane in self._cursors}
+
+    def all(self) -> list[Lane]:
+        """Return the lanes, in no order that means anything."""
+        return list(self._cursors)
 
     def in_order(self) -> list[Lane]:
         """Return the lanes in the order in which to claim from them.
@@ -83,7 +94,9 @@ class Lanes:
             cursor.usual = took if cursor.usual is None else 0.8 * cursor.usual + 0.2 * took
             return
         cost = max(took - (cursor.usual or 0.0), LEAST_COST)
-        cursor.next_full_scan = now + cost * len(self._cursors) / SHARE
+        # The lesser of two: a single slow answer says nothing about the scan. (A pause of 2 s hid rows for 40.)
+        lesser, cursor.last_cost = min(cost, cursor.last_cost or LEAST_COST), cost
+        cursor.next_full_scan = now + min(lesser * len(self._cursors) / self._share, LONGEST_UNSEEN)
 
     def lower(self, queue: str) -> None:
         """Look at a queue's lanes from their beginnings next: somebody said that there is something due."""

@@ -19,7 +19,7 @@ from dibs.retries import DAY
 from dibs.states import State
 from dibs.store import Store
 from dibs.worker.runs import Holdings, Run
-from dibs.worker.verdicts import Outcome, Raised, Returned, Rules, decide
+from dibs.worker.verdicts import Outcome, Raised, Returned, Rules, decide, shorten
 
 logger = logging.getLogger("dibs")
 
@@ -29,6 +29,9 @@ BATCH = 500
 #: While the slots have work waiting, outcomes are gathered for this long (seconds), or until there are that many.
 GATHER = 0.01
 GATHERED = 125
+
+#: Characters of an error in the log, at most; the rest is with the job.
+LONGEST_LOGGED = 500
 
 Entry = tuple[Run, Verdict]
 
@@ -57,11 +60,16 @@ class Settling:
             # Settled by the task itself, if its transaction was committed; only if not does this verdict apply.
             error = RuntimeError("finish() was called, but its transaction was not committed: its writes are not there")
             outcome = Raised(error)
-        options = run.task.options
-        rules = Rules(options.backoff, self._app.max_releases, options.fail_on, options.retry_on)
-        verdict = decide(run.claim, outcome, rules, ran=run.ran(), at=run.database_now(), dice=self._dice)
+        try:
+            verdict = self._verdict(run, outcome)
+        except Exception as error:  # noqa: BLE001 - a signal too odd to be read; its job must not hang on it
+            verdict = self._verdict(run, Raised(error))
         self._outbox.append((run, verdict))
         self._ring()
+
+    def _verdict(self, run: Run, outcome: Outcome) -> Verdict:
+        rules = Rules(run.task.options.backoff, self._app.max_releases, run.task.options.fail_on, run.task.options.retry_on)
+        return decide(run.claim, outcome, rules, ran=run.ran(), at=run.database_now(), dice=self._dice)
 
     def next_looks(self) -> list[float]:
         """Return when (monotonic) there is something to settle; empty where nothing waits for it."""
@@ -135,6 +143,8 @@ class Settling:
             )
         elif settled is Settled.ALREADY:
             logger.debug("job %d: %s was settled already", claim.id, claim.task)
+        elif run.cancelling:
+            logger.info("job %d: %s was cancelled by a person", claim.id, claim.task)
         elif verdict.status is State.FAILED:
             logger.error("job %d: %s failed: %s", claim.id, claim.task, _last_line(verdict.error))
         elif verdict.status is State.READY and verdict.error:
@@ -153,4 +163,4 @@ class Settling:
 
 def _last_line(error: str | None) -> str:
     lines = (error or "").strip().splitlines()
-    return lines[-1] if lines else "no reason given"
+    return shorten(lines[-1], LONGEST_LOGGED) if lines else "no reason given"

@@ -10,13 +10,14 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from contextvars import Context
 from queue import SimpleQueue
 from typing import Any
 
 from dibs.app import Dibs
-from dibs.errors import InvalidArgument
+from dibs.errors import Cancel, InvalidArgument
 from dibs.running import CurrentJob, _current
 from dibs.settings import MOST_RESULT
 from dibs.worker.runs import Run
@@ -30,6 +31,9 @@ AHEAD = 0.25
 #: Claims that wait for a slot, at most.
 MOST_AHEAD = 1_000
 
+#: How long (seconds) to wait for threads to end; one whose task goes on is left behind.
+LEAVING = 0.5
+
 Report = Callable[[Run, Outcome], None]
 
 
@@ -42,9 +46,12 @@ class Slots(ABC):
         self._app = app
         self._worker = worker
         self._report = report
-        self._waiting: dict[int, Run] = {}  # in order; whoever pops a run may begin it or take it back
+        # In order; whoever pops a run may begin it or take it back. By the run and not by its job: one that was taken
+        # back may be claimed again, while a thread is still to come across the run that it was before.
+        self._waiting: dict[Run, None] = {}
         self._busy: set[Run] = set()
         self._usual: float | None = None  # seconds that a run takes, of late
+        self._threads: list[threading.Thread] = []
 
     def room(self) -> tuple[int, int]:
         """Return how many slots are free, and how many more jobs these slots will start before long.
@@ -72,13 +79,20 @@ class Slots(ABC):
 
     def take_back(self, which: Callable[[Run], bool]) -> list[Run]:
         """Take back held runs that have not begun."""
-        chosen = [run for run in list(self._waiting.values()) if which(run)]
-        return [run for run in chosen if self._waiting.pop(run.claim.id, None) is run]
+        return [run for run in list(self._waiting) if which(run) and self._leaves(run)]
+
+    def _leaves(self, run: Run) -> bool:
+        """Take a run from the waiting ones; return False if somebody else did."""
+        try:
+            self._waiting.pop(run)
+        except KeyError:
+            return False
+        return True
 
     def start(self, runs: Sequence[Run]) -> None:
         """Run these as soon as there are slots for them."""
         for run in runs:
-            self._waiting[run.claim.id] = run
+            self._waiting[run] = None
         self._admit(runs)
 
     @abstractmethod
@@ -86,12 +100,23 @@ class Slots(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let the threads end when they have nothing left to do."""
+        """Let the threads end when they have nothing left to do, and wait a moment for them."""
+
+    def _begin(self, target: Callable[..., None], name: str, *args: Any) -> None:
+        self._threads.append(threading.Thread(target=target, args=args, name=name, daemon=True))
+        self._threads[-1].start()
+
+    def _join(self) -> None:
+        end = time.monotonic() + LEAVING
+        for thread in self._threads:
+            thread.join(max(end - time.monotonic(), 0.0))
 
     def _prepare(self, run: Run) -> tuple[tuple[Any, ...], dict[str, Any]] | Outcome:
         """Mark a run begun and return its task's arguments, or the outcome if it can't be called."""
         if run.lost:
             return Stopped()
+        if run.cancelling:
+            return Raised(Cancel("cancelled before it began"))
         run.begin()
         try:
             return run.task.signature.load(run.claim.payload)
@@ -132,23 +157,22 @@ class ThreadSlots(Slots):
     def __init__(self, app: Dibs, worker: str, size: int, tasks: Sequence[str], report: Report) -> None:
         super().__init__(app, worker, size, tasks, report)
         self._inbox: SimpleQueue[Run | None] = SimpleQueue()
-        self._threads = 0
 
     def _admit(self, runs: Sequence[Run]) -> None:
-        while self._threads < min(self.size, len(self._busy) + len(self._waiting)):
-            self._threads += 1
-            threading.Thread(target=self._work, name=f"dibs-slot-{self._threads}", daemon=True).start()
+        while len(self._threads) < min(self.size, len(self._busy) + len(self._waiting)):
+            self._begin(self._work, f"dibs-slot-{len(self._threads) + 1}")
         for run in runs:
             self._inbox.put(run)
 
     def close(self) -> None:
-        for _ in range(self._threads):
+        for _ in self._threads:
             self._inbox.put(None)
+        self._join()
 
     def _work(self) -> None:
         while (run := self._inbox.get()) is not None:
             self._busy.add(run)  # before it leaves the waiting ones: never in neither, so a slot is not given twice
-            if self._waiting.pop(run.claim.id, None) is not run:
+            if not self._leaves(run):
                 self._busy.discard(run)
                 continue
             Context().run(self._run, run)
@@ -185,22 +209,30 @@ class LoopSlots(Slots):
     def _admit(self, runs: Sequence[Run]) -> None:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            threading.Thread(target=self._loop.run_forever, name="dibs-loop", daemon=True).start()
+            self._begin(self._turn, "dibs-loop", self._loop)
         self._loop.call_soon_threadsafe(self._fill)
+
+    def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        with asyncio.Runner(loop_factory=lambda: loop):  # in the end it cancels what is left and closes the loop
+            while self._loop is loop:
+                try:
+                    loop.run_forever()
+                except BaseException as error:  # noqa: BLE001 - SystemExit in a callback of the user's: not his to end
+                    logger.warning("%s came out of the event loop; it goes on", type(error).__name__)
 
     def close(self) -> None:
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._loop = None
+            loop, self._loop = self._loop, None
+            loop.call_soon_threadsafe(loop.stop)
+        self._join()
 
     def _fill(self) -> None:
         while self._waiting and len(self._busy) < self.size:
-            job_id = next(iter(self._waiting), None)
-            run = None if job_id is None else self._waiting.get(job_id)
+            run = next(iter(list(self._waiting)), None)  # a copy: other threads change it meanwhile
             if run is None:
                 continue
             self._busy.add(run)
-            if self._waiting.pop(run.claim.id, None) is not run:
+            if not self._leaves(run):
                 self._busy.discard(run)
                 continue
             assert self._loop is not None
@@ -220,20 +252,30 @@ class LoopSlots(Slots):
     async def _call(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
         _current.set(self._current(run))
         loop = asyncio.get_running_loop()
-        task = loop.create_task(run.task.function(*args, **kwargs))
+        task = loop.create_task(_contained(run.task.function(*args, **kwargs)))
         run.interrupt = lambda: _call_if_open(loop, task.cancel)
-        if run.cancelling or run.lost:
+        if run.cancelling or run.lost:  # since it was looked at
             task.cancel()
         timeout = run.task.options.timeout
         try:
             async with asyncio.timeout(timeout) as limit:
-                return self._returned(run, await task)
+                result = await task
+            return result if isinstance(result, Raised) else self._returned(run, result)
         except TimeoutError as error:
             return TimedOut(timeout or 0.0) if limit.expired() else Raised(error)
         except BaseException as error:  # noqa: BLE001 - a cancelled task is one of the outcomes
             return Raised(error)
 
 
+async def _contained(code: Coroutine[Any, Any, Any]) -> Any:
+    """Await a task's code. What asyncio does not pass on like other exceptions comes back as the outcome: the first
+    two would end the loop, the third would close whoever waits."""
+    try:
+        return await code
+    except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
+        return Raised(error)
+
+
 def _call_if_open(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
-    if not loop.is_closed():
+    with suppress(RuntimeError):  # it is closed
         loop.call_soon_threadsafe(callback)

@@ -116,16 +116,14 @@ class Supervisor:
             if place.process is None or (code := place.process.poll()) is None:
                 continue
             pid, place.process, place.code = place.process.pid, None, code
-            if self._signals or (self._burst and code == 0):
-                logger.info("worker process %d has ended (%s)", pid, _how(code))
-                continue
-            if self._burst:
-                logger.error("worker process %d died (%s)", pid, _how(code))
-                continue
             if now - place.started > YOUNG:
                 place.pause = FIRST_PAUSE
+            if self._signals or self._burst or code in INCURABLE:
+                well = self._signals or code == 0
+                logger.log(logging.INFO if well else logging.ERROR, "worker process %d ended (%s)", pid, _how(code))
+            else:
+                logger.warning("worker process %d died (%s), another starts in %.0f s", pid, _how(code), place.pause)
             place.start_at = now + place.pause
-            logger.warning("worker process %d died (%s), another one starts in %.0f s", pid, _how(code), place.pause)
             place.pause = min(place.pause * 2, LONGEST_PAUSE)
 
     def _over(self) -> bool:

@@ -11,7 +11,7 @@ import msgspec
 
 from dibs import retries
 from dibs.dialects.upkeep import with_error
-from dibs.errors import Cancel, Fail, InvalidArgument, Release, Retry
+from dibs.errors import Cancel, Fail, InvalidArgument, Release, Retry, Signal
 from dibs.jobs import Claim, Verdict
 from dibs.settings import MOST_ERROR, seconds
 from dibs.states import State
@@ -78,7 +78,7 @@ def decide(claim: Claim, outcome: Outcome, rules: Rules, *, ran: float | None, a
 
     raised = outcome.error
     if isinstance(raised, Cancel):
-        return _ended(claim, State.CANCELLED, ran=ran, error=clean(raised.reason or "cancelled by its task"))
+        return _ended(claim, State.CANCELLED, ran=ran, error=_reason(raised) or "cancelled by its task")
     if isinstance(raised, Fail):
         return _ended(claim, State.FAILED, ran=ran, error=text_of(raised), at=at)
     if isinstance(raised, Release | Retry):
@@ -90,7 +90,7 @@ def decide(claim: Claim, outcome: Outcome, rules: Rules, *, ran: float | None, a
         if isinstance(raised, Retry):
             return _retry(claim, text_of(raised), rules, delay=delay, ran=ran, at=at, dice=dice)
         if claim.releases >= rules.max_releases:
-            error = f"released {claim.releases} times, which is the most: {raised.reason or 'no reason given'}"
+            error = f"released {claim.releases} times, which is the most: {_reason(raised) or 'no reason given'}"
             return _ended(claim, State.FAILED, ran=ran, error=clean(error), at=at)
         return _back(claim, delay=delay or 0.0, ran=ran, released=1)
     hopeless = rules.retry_on is not None and not isinstance(raised, rules.retry_on)
@@ -167,6 +167,11 @@ def _errors(claim: Claim, error: str, at: str) -> msgspec.Raw:
 # -- error texts ---------------------------------------------------------------------------------
 
 
+def _reason(signal: Signal) -> str:
+    """Return a signal's reason as text, whatever was given for one, also where its base's `__init__` was forgotten."""
+    return clean(str(getattr(signal, "reason", None) or ""))
+
+
 def text_of(error: BaseException) -> str:
     """Return an exception's traceback from the task's own code on, fit to be stored."""
     try:
@@ -198,7 +203,7 @@ def shorten(text: str, most: int) -> str:
     """
     if len(text) <= most:
         return text
-    kept = max(most - 21, 2)
+    kept = max(most - 18 - len(str(len(text))), 2)
     head = kept // 2
     tail = kept - head
     return f"{text[:head]}\n… {len(text) - head - tail} characters …\n{text[-tail:]}"

@@ -8,6 +8,7 @@ import secrets
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
@@ -129,7 +130,7 @@ class Worker:
             burst=self.burst,
             idle_poll=self.app.dialect.idle_poll.total_seconds(),
         )
-        fetcher.slots = self._slots(fetcher)
+        fetcher.serve(self._slots(fetcher))
         leases = Leases(store("leases"), holdings, outage, worker=self.name, lease=self.lease)
         upkeep_store = store("upkeep", gap=max(3 * tick_for(self.lease), 1.0))
         upkeep = Upkeep(upkeep_store, outage, lease=self.lease, woke=fetcher.wake)
@@ -190,7 +191,10 @@ class Worker:
                 try:
                     store.run(self.app.dialect.paused)
                 except DatabaseUnavailable as error:
-                    self._stopping.wait(outage.failed(error))
+                    # Not by waiting for the event: a signal's handler sets it, in this thread, which may hold its lock.
+                    again = time.monotonic() + outage.failed(error)
+                    while time.monotonic() < again and not self._stopping.is_set():
+                        time.sleep(0.05)
                 else:
                     outage.over()
                     return True
@@ -201,8 +205,11 @@ class Worker:
     def _heed_signals(self) -> Callable[[], None]:
         """Have the stop signals stop this worker; return what restores their handlers."""
 
+        heard: list[int] = []
+
         def heed(number: int, frame: FrameType | None) -> None:
-            if self._stopping.is_set():
+            heard.append(number)
+            if len(heard) > 1:  # signals alone: where a supervisor has called stop(), the first one is not a second
                 logger.warning("stopped by a second signal; jobs that were running come back when their lease is over")
                 os._exit(1)
             self.stop()

@@ -9,7 +9,6 @@ from typing import Any
 
 from conformance.connections.kind import Connected, Kind, Open
 from databases import Database
-
 from dibs.dialects import parse
 
 ENGINES = {"postgres": "postgresql", "mysql": "mysql", "sqlite": "sqlite3"}
@@ -74,6 +73,8 @@ def opened_with(**settings: Any) -> Open:
                     cursor.execute(sql)
 
             yield Connected(connection, False, begin, commit, roll_back, execute)
+            if connection.in_atomic_block:
+                roll_back()
 
     return opened
 
@@ -86,7 +87,9 @@ KINDS = [
         ["django", {"postgres": "psycopg", "mysql": "pymysql", "sqlite": "sqlite3"}[database]],
         opened_with(),
         autocommit=opened_with(),
-        oddly=opened_with(TIME_ZONE="Asia/Tokyo", **({"OPTIONS": {"server_side_binding": True}} if database == "postgres" else {})),
+        oddly=opened_with(
+            TIME_ZONE="Asia/Tokyo", **({"OPTIONS": {"server_side_binding": True}} if database == "postgres" else {})
+        ),
         repeatable=opened_with(OPTIONS={"isolation_level": level}) if level is not None else None,
     )
     for database, level in [("postgres", 3), ("mysql", "repeatable read"), ("sqlite", None)]

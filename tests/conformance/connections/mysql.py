@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from importlib import import_module
 from typing import Any
 
 from conformance.connections.kind import Connected, Kind, Open
 from databases import Database
-
 from dibs.dialects import parse
 
 REPEATABLE = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"
@@ -35,7 +34,8 @@ def blocking(module: str, *, autocommit: bool = False, cursor: str = "", isolati
         settings: dict[str, Any] = parameters(db)
         if cursor:
             settings["cursorclass"] = getattr(import_module(f"{module}.cursors"), cursor)
-        with closing(driver.connect(**settings, autocommit=autocommit)) as raw:
+        raw = driver.connect(**settings, autocommit=autocommit)
+        try:
 
             def execute(sql: str) -> None:
                 with raw.cursor() as opened:
@@ -44,6 +44,9 @@ def blocking(module: str, *, autocommit: bool = False, cursor: str = "", isolati
             execute(isolation)
             begin = (lambda: execute("BEGIN")) if autocommit else (lambda: None)
             yield Connected(raw, False, begin, raw.commit, raw.rollback, execute)
+        finally:
+            if raw.open:
+                raw.close()
 
     return opened
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from conformance.connections import django, mysql, postgres, sqlalchemy, sqlite
 from conformance.connections.kind import Kind
 from databases import NAMES, Database

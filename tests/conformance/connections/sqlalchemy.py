@@ -14,7 +14,11 @@ from databases import Database
 def url(db: Database, driver: str) -> str:
     """Return the database's URL as SQLAlchemy has it."""
     parts = urlsplit(db.url)
-    return f"{driver}://{urlunsplit(parts._replace(scheme=''))[2:]}" if parts.netloc else f"{driver}:{db.url.partition(':')[2]}"
+    return (
+        f"{driver}://{urlunsplit(parts._replace(scheme=''))[2:]}"
+        if parts.netloc
+        else f"{driver}:{db.url.partition(':')[2]}"
+    )
 
 
 def blocking(driver: str, *, session: bool = False, **settings: Any) -> Open:

@@ -10,7 +10,6 @@ from typing import Any
 
 from conformance.connections.kind import Connected, Kind, Open
 from databases import Database
-
 from dibs.dialects import parse
 
 
@@ -42,7 +41,7 @@ def aio(*, odd: bool = False, **settings: Any) -> Open:
 
         async with aiosqlite.connect(parse(db.url).database, **settings) as raw:
             if odd:
-                raw.row_factory = as_dict
+                raw.row_factory = as_dict  # type: ignore[assignment]
                 raw.text_factory = bytes
             begins = settings.get("isolation_level", "") is None
             begin = (lambda: raw.execute("BEGIN")) if begins else (lambda: None)

@@ -1,0 +1,234 @@
+"""The schema: made by migrations, checked by whoever opens a connection, and said plainly when it does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance.connections.kind import Kind, done
+from conformance.connections.pairs import on_each
+from conformance.faults import Failing, Fault
+from conformance.test_keys_at_once import at_once
+from databases import NAMES, Database, new_database
+from dibs import Dibs, migrations
+from dibs.errors import DatabaseUnavailable, SchemaError
+from dibs.jobs import JobRecord, NewJob
+from dibs.ops import Execute
+
+
+@pytest.fixture(params=NAMES)
+def bare(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    """A database without tables."""
+    name: str = request.param
+    with nullcontext(f"sqlite:///{tmp_path / 'bare.db'}") if name == "sqlite" else new_database(name) as url:
+        database = Database(name, url)
+        yield database
+        database.close()
+
+
+def migrate(database: Database) -> list[str]:
+    app = database.app()
+    connection = app.store.open()
+    try:
+        return migrations.migrate(app.dialect, connection)
+    finally:
+        connection.close()
+
+
+def works(database: Database) -> bool:
+    """Can a job be enqueued, claimed and counted?"""
+    app = database.app()
+    task = app.task(name="t", queue="q")(lambda: None)
+    created = task.using(key="k").enqueue().created
+    counted = app.counts()
+    app.close()
+    return created and counted == {"q": {"ready": 1}}
+
+
+def asks(app: Dibs) -> list[Callable[[], object]]:
+    """Return calls that all need the tables."""
+    task = app.task(name="t", queue="q")(lambda: None)
+    return [
+        task.enqueue,
+        task.using(key="k").enqueue,
+        lambda: app.enqueue_many([task.call()]),
+        lambda: app.job(1),
+        app.counts,
+        lambda: app.cancel([1]),
+        lambda: app.requeue([1]),
+        lambda: app.pause("q"),
+        app.prune,
+        app.worker(burst=True).run,
+    ]
+
+
+def meta(database: Database, **values: int) -> None:
+    for name, value in values.items():
+        database.execute("UPDATE dibs_meta SET value = :value WHERE name = :name", name=name, value=str(value))
+
+
+def test_migrate_makes_the_tables_once(bare: Database) -> None:
+    """What was applied is named; asked again there is nothing to apply, and what is there stays."""
+    assert migrate(bare) == ["0001 initial"]
+    assert works(bare)
+    assert migrate(bare) == []
+    assert bare.app().counts() == {"q": {"ready": 1}}
+
+
+def test_two_that_migrate_at_once(bare: Database) -> None:
+    """They wait for each other: each migration is applied by one of them."""
+    applied = at_once(*[lambda: migrate(bare)] * 3)
+    assert sorted(applied) == [[], [], ["0001 initial"]]  # type: ignore[type-var]
+    assert works(bare)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_migration_that_breaks_off(bare: Database, when: str) -> None:
+    """Again and again, each time one statement later: begun anew it comes to its end."""
+    app = bare.app()
+    for at in count(1):
+        fault = Fault(bare, at, when=when, how="cut")
+        connection = Failing(app.store.open(), bare, fault)
+        fault.arm()
+        try:
+            migrations.migrate(app.dialect, connection)
+        except Exception as error:
+            assert fault.struck, error
+        finally:
+            connection.close()
+        if not fault.struck:
+            break
+    assert migrate(bare) == []
+    assert works(bare)
+
+
+def test_the_printed_sql_makes_the_same_tables(bare: Database) -> None:
+    """What `dibs migrate --sql` prints can be run, statement by statement, by whoever may change the database."""
+    app = bare.app()
+    connection = app.store.open()
+    for _, _, text in migrations.files(app.dialect):
+        for statement in migrations.statements(text):
+            connection.answer(Execute(statement, {}))
+    connection.close()
+    assert works(bare)
+    assert migrate(bare) == []
+
+
+def test_missing_tables(bare: Database) -> None:
+    """Whatever is asked: SchemaError, and it names the command. An embedded database makes its tables by itself."""
+    for number, ask in enumerate(asks(bare.app())):
+        if bare.app().dialect.migrates_itself:
+            assert works(Database(bare.name, bare.url.replace("bare", f"bare{number}")))
+            continue
+        with pytest.raises(SchemaError, match=r"missing.*run `dibs migrate`"):
+            ask()
+
+
+def test_tables_that_are_too_old(bare: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For code that needs newer ones: it says which version is there and which is needed."""
+    migrate(bare)
+    monkeypatch.setattr(migrations, "SCHEMA", 3)
+    monkeypatch.setattr(migrations, "OLDEST_SCHEMA", 2)
+    if bare.app().dialect.migrates_itself:
+        pytest.skip("it is migrated instead")
+    for ask in asks(bare.app()):
+        with pytest.raises(SchemaError, match=r"at version 1 .*needs 3.*run `dibs migrate`"):
+            ask()
+
+
+def test_new_code_on_older_tables(bare: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rolling deploy: code that knows a newer schema, and can do without it, works."""
+    migrate(bare)
+    monkeypatch.setattr(migrations, "SCHEMA", 2)
+    assert works(bare)
+
+
+def test_old_code_on_newer_tables(bare: Database) -> None:
+    """A rolling deploy: a running older worker survives a newer schema."""
+    migrate(bare)
+    meta(bare, schema=7)
+    assert works(bare)
+    assert migrate(bare) == []
+
+
+def test_tables_that_declare_the_code_too_old(bare: Database) -> None:
+    """Where the newer schema really can't be worked on any more, it says so itself."""
+    migrate(bare)
+    meta(bare, schema=7, oldest_code=5)
+    for ask in asks(bare.app()):
+        with pytest.raises(SchemaError, match=r"at least 5.*knows 1.*newer dibs"):
+            ask()
+
+
+def test_tables_that_were_dropped_meanwhile(bare: Database) -> None:
+    """A connection that had found them: the database's own error becomes the same advice."""
+    migrate(bare)
+    app = bare.app()
+    assert app.counts() == {}
+    bare.execute("DROP TABLE dibs_jobs")
+    with pytest.raises(SchemaError, match="dibs migrate"):
+        app.counts()
+    app.close()
+
+
+def test_an_embedded_database_is_made_by_two_at_once(tmp_path: Path) -> None:
+    """The first enqueues of several threads, or processes, on a file that is not there yet."""
+    url = f"sqlite:///{tmp_path / 'new.db'}"
+
+    def enqueue() -> list[Any]:
+        app = Dibs(url)
+        task = app.task(name="t")(lambda: None)
+        return [task.enqueue().created, app.close()]  # type: ignore[func-returns-value]
+
+    assert at_once(*[enqueue] * 6) == [[True, None]] * 6
+    assert Dibs(url).counts() == {"default": {"ready": 6}}
+
+
+def test_an_embedded_database_in_no_directory(tmp_path: Path) -> None:
+    """A directory is not made for it: a typing error would go unnoticed."""
+    with pytest.raises(DatabaseUnavailable, match="no directory"):
+        Dibs(f"sqlite:///{tmp_path / 'nowhere' / 'new.db'}").counts()
+
+
+@on_each(lambda kind: kind.name in ("psycopg", "PyMySQL", "sqlite3", "asyncpg") or "connection" in kind.name)
+def test_missing_tables_on_a_users_connection(kind: Kind, db: Database, tmp_path: Path) -> None:
+    """The driver's own error comes through, as in any statement of theirs, with a note that names the command."""
+    app = Dibs(db.url)
+    task = app.task(name="t")(lambda: None)
+
+    async def scenario(database: Database) -> None:
+        async with kind.open(database) as user:
+            await done(user.begin())
+            try:
+                await user.enqueue(task.using(connection=user.connection))
+            except Exception as error:
+                assert any("dibs migrate" in note for note in error.__notes__)
+            else:
+                pytest.fail("there are no tables")
+
+    if db.kind == "sqlite":
+        kind.run(scenario(Database(db.name, f"sqlite:///{tmp_path / 'empty.db'}")))
+        return
+    with new_database(db.name) as url:
+        app.__dict__["dialect"] = Dibs(url).dialect
+        kind.run(scenario(Database(db.name, url)))
+
+
+def test_every_dialect_has_the_same_columns(db: Database) -> None:
+    """A job looks the same wherever it is kept."""
+    if db.kind == "sqlite":
+        rows = db.fetch("SELECT name FROM pragma_table_info('dibs_jobs')")
+    else:
+        rows = db.fetch(
+            "SELECT column_name FROM information_schema.columns WHERE table_name = 'dibs_jobs' "
+            "AND table_schema = :schema",
+            schema=db.app().dialect.schema,
+        )
+    columns = {row[0] for row in rows}
+    assert columns == set(JobRecord.__struct_fields__) - {"duplicates"}
+    assert set(NewJob.__struct_fields__) - {"delay"} <= columns

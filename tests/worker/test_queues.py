@@ -1,0 +1,139 @@
+"""Which jobs a worker takes, and in which order: queues, priorities, pauses, tasks."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from conftest import wait_for
+from worker.harness import Site, holds
+from worker.program import Program
+
+
+class Other(Program):
+    """An app with a task that the usual program does not know."""
+
+    def __init__(self, url: str, folder: Path, **settings: Any) -> None:
+        super().__init__(url, folder, **settings)
+        self.app.tasks.clear()
+        diary = self.diary
+
+        @self.app.task(name="mystery")
+        def mystery(number: int = 0) -> int:
+            with diary.run():
+                return number
+
+        self.mystery = mystery
+
+
+def other_site(site: Site[Program], folder: Path) -> Site[Other]:
+    (folder / "other").mkdir()
+    return Site(site.db, folder / "other", Other)
+
+
+def test_nothing_of_a_paused_queue_starts(site: Site[Program]) -> None:
+    """From one poll after the pause nothing of the queue starts, on any worker, not even what was claimed ahead; what
+    runs goes on, other queues too; and all goes on when it is resumed."""
+    site.start_many(2, concurrency=2)
+    site.learn_that_notes_are_quick()
+    note = site.program.note
+    calls = [note.using(queue="p").call(number=n) for n in range(4_000)]
+    jobs = [job.id for job in site.app.enqueue_many(calls)]
+    wait_for(lambda: len(site.diary.entries("start")) > 300, every=0.005, what="the workers to be in full swing")
+    assert site.app.pause("p")
+    one_poll = time.monotonic() + site.app.dialect.idle_poll.total_seconds()
+    assert note.enqueue(number=5).join(timeout=10) == 5
+    wait_for(lambda: time.monotonic() > one_poll, within=5)
+    wait_for(lambda: not site.running(), within=2, what="what was claimed to end or to be given back")
+    started = len(site.diary.entries("start"))
+    assert started < len(jobs)
+    holds(lambda: len(site.diary.entries("start")) == started, during=0.5)
+    assert not any(entry.at > one_poll for entry in site.diary.entries("start"))
+    assert site.app.resume("p")
+    assert {(job.status, job.attempts) for job in site.wait_ended(jobs)} == {("done", 1)}
+
+
+def test_higher_priorities_first(site: Site[Program]) -> None:
+    """Within a queue strictly by priority, then by time."""
+    site.app.pause("default")
+    order = [0, 5, -3, 5, 32_767, 0, -32_767]
+    jobs = [site.program.note.using(priority=priority).enqueue(number=priority) for priority in order]
+    site.start(concurrency=1)
+    site.app.resume("default")
+    site.wait_ended([job.id for job in jobs])
+    started = [entry.job for entry in site.diary.entries("start")]
+    assert started == [
+        job.id for _, job in sorted(zip(order, jobs, strict=True), key=lambda pair: (-pair[0], pair[1].id))
+    ]
+
+
+def test_queues_in_the_order_of_the_list(site: Site[Program]) -> None:
+    """A worker with a list of queues empties the first before it looks at the second, and takes nothing else."""
+    queues = ["a", "b", "c"]
+    jobs = {
+        queue: [
+            job.id
+            for job in site.app.enqueue_many(site.program.note.using(queue=queue).call(number=n) for n in range(5))
+        ]
+        for queue in queues
+    }
+    site.start(concurrency=1, queues=["b", "a"])
+    site.wait_ended(jobs["a"] + jobs["b"])
+    assert [entry.job for entry in site.diary.entries("start")] == jobs["b"] + jobs["a"]
+    assert {(job.status, job.claims) for job in site.jobs(jobs["c"])} == {("ready", 0)}
+
+
+def test_queues_in_turns(site: Site[Program]) -> None:
+    """A worker without a list serves all queues in turns: a long one does not keep a short one waiting."""
+    calls = [site.program.nap.using(queue=queue).call(seconds=0.1) for queue in ["long"] * 20 + ["short"] * 2]
+    jobs = [job.id for job in site.app.enqueue_many(calls)]
+    site.start(concurrency=1)
+    site.wait_started(*jobs[-2:])
+    assert len(site.diary.starts()) < 12
+
+
+def test_unknown_tasks(site: Site[Program], tmp_path: Path) -> None:
+    """A task that a worker does not know is left alone, and named in its log: once. What waits behind it is done."""
+    with other_site(site, tmp_path) as other:
+        unknown = [other.program.mystery.enqueue().id for _ in range(3)]
+        worker = site.start(concurrency=1)
+        assert site.program.note.enqueue(number=4).join(timeout=10) == 4
+        wait_for(lambda: worker.lines("mystery"), what="a word about the unknown task")
+        holds(lambda: len(worker.complaints()) == 1, during=1)
+        assert {(job.status, job.attempts, job.claims) for job in site.jobs(unknown)} == {("ready", 0, 0)}
+
+
+def test_two_programs_on_one_queue(site: Site[Program], tmp_path: Path) -> None:
+    """Two programs with different tasks share a queue: each does its own jobs, all get done."""
+    with other_site(site, tmp_path) as other:
+        mine, theirs = [], []
+        for number in range(30):
+            mine.append(site.program.note.enqueue(number=number).id)
+            theirs.append(other.program.mystery.enqueue(number=number).id)
+        site.start(concurrency=2)
+        other.start(concurrency=2)
+        site.wait_ended(mine + theirs)
+        assert site.diary.starts() == dict.fromkeys(mine, 1)
+        assert other.diary.starts() == dict.fromkeys(theirs, 1)
+
+
+def test_both_kinds_of_task_in_one_queue(site: Site[Program]) -> None:
+    """Async jobs that had to wait for a slot do not get lost behind a stream of jobs for threads."""
+    site.start(concurrency=1)
+    gate = site.program.agate.enqueue("free")
+    site.wait_started(gate.id)
+    waiting = [site.program.anote.enqueue(number=n).id for n in range(3)]
+
+    def stream() -> None:
+        site.app.enqueue_many(site.program.nap.call(seconds=0.002) for _ in range(20))
+
+    for _ in range(10):
+        stream()
+    site.open("free")
+
+    def all_ran() -> bool:
+        stream()
+        return set(waiting) <= set(site.diary.starts())
+
+    wait_for(all_ran, within=5, every=0.05, what="the async jobs to run amid the stream")

@@ -1,0 +1,79 @@
+"""Where the database can tell: an idle worker starts a job at once, long before it would have polled."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from pathlib import Path
+
+import pytest
+
+from conftest import wait_for
+from databases import Database
+from dibs import ops
+from worker.harness import Site, holds
+from worker.program import Program
+from worker.users import users_connection
+
+
+def idle_worker(site: Site[Program]) -> None:
+    """Start a worker and let it come to rest, so that it polls as seldom as it ever does."""
+    if site.app.dialect.channel is None:
+        pytest.skip("this database tells nobody anything")
+    worker = site.start()
+    assert site.program.note.enqueue(number=1).join(timeout=10) == 1
+    holds(lambda: worker.alive, during=site.app.dialect.idle_poll.total_seconds() * 1.5)
+
+
+def lag(site: Site[Program], job_id: int, since: float) -> float:
+    """Return how long it took from a moment until the job started."""
+    wait_for(lambda: site.diary.starts()[job_id], every=0.002, what="the job to start")
+    return site.diary.entries("start", job=job_id)[0].at - since
+
+
+def test_a_commit_wakes_an_idle_worker(site: Site[Program]) -> None:
+    """It starts in well under the two seconds after which it would have looked: also in a queue that is new to it."""
+    idle_worker(site)
+    lags = []
+    for number in range(5):
+        before = time.monotonic()
+        job = site.program.note.using(queue=f"new-{number}").enqueue(number=number)
+        lags.append(lag(site, job.id, before))
+    assert statistics.median(lags) < 0.5
+    with users_connection(site.app) as connection:
+        job = site.program.note.using(connection=connection).enqueue(number=9)
+        connection.commit()
+        before = time.monotonic()
+        assert lag(site, job.id, before) < 1.0
+
+
+def test_a_rollback_wakes_nobody(site: Site[Program]) -> None:
+    """What was enqueued and rolled back is not told to anybody; what is committed is told once, however many jobs
+    of the queue there are."""
+    dialect, note = site.app.dialect, site.program.note
+    if dialect.channel is None:
+        pytest.skip("this database tells nobody anything")
+    listening = site.app.store.open()
+    try:
+        ops.run(dialect.listen(), listening)
+        with users_connection(site.app) as connection:
+            note.using(connection=connection).enqueue(number=1)
+            connection.rollback()
+            assert listening.hear(0.3) == []
+            for number in range(20):
+                note.using(connection=connection, queue="mail").enqueue(number=number)
+            connection.commit()
+        (told,) = listening.hear(5)
+        assert "mail" in told
+        assert listening.hear(0.3) == []
+    finally:
+        listening.close()
+
+
+def test_without_notifications(db: Database, tmp_path: Path) -> None:
+    """`Dibs(notify=False)` tells nobody; the job is found by polling all the same."""
+    with Site(db, tmp_path, Program, notify=False) as site:
+        idle_worker(site)
+        before = time.monotonic()
+        job = site.program.note.enqueue(number=3)
+        assert lag(site, job.id, before) < site.app.dialect.idle_poll.total_seconds() * 1.5 + 1
