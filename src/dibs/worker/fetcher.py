@@ -22,9 +22,10 @@ from dibs.store import Store
 from dibs.tasks import Task
 from dibs.worker.lanes import Lanes
 from dibs.worker.outage import Outage
+from dibs.worker.progress import EVERY, write_progress
 from dibs.worker.runs import Holdings, Run
 from dibs.worker.settling import Settling
-from dibs.worker.slots import LoopSlots, Report, Slots, ThreadSlots
+from dibs.worker.slots import Report, Slots
 from dibs.worker.verdicts import Stopped, TimedOut
 
 logger = logging.getLogger("dibs")
@@ -84,6 +85,7 @@ class Fetcher:
         self._next_claim = 0.0
         self._next_lanes = 0.0
         self._next_pauses = 0.0
+        self._next_progress = 0.0
         self._connections = 0
         self._next_unknown: dict[Lane, float] = {}
         self._reported: set[str] = set()
@@ -147,6 +149,7 @@ class Fetcher:
         self._check_timeouts()
         self._settling.settle(gather=self._stop_at is None and self._waiting())
         self._mark()
+        self._write_progress()
         if self._stop_at is not None:
             self._hand_back()
             return not self._holdings or self._gave_up()
@@ -168,6 +171,8 @@ class Fetcher:
             moments.append(now + PAUSES_EVERY)
         if any(run.task.options.timeout for slots in self.slots for run in slots.busy):
             moments.append(now + 0.25)
+        if any(slots.busy for slots in self.slots):
+            moments.append(self._next_progress)
         return min(moments) - now
 
     def _waiting(self) -> bool:
@@ -182,13 +187,14 @@ class Fetcher:
 
     def _check_timeouts(self) -> None:
         for slots in self.slots:
-            if isinstance(slots, ThreadSlots):
-                for run in list(slots.overdue()):
-                    run.stuck = True
-                    logger.warning(
-                        "job %d: %s ran out of time; its thread can't be stopped", run.claim.id, run.task.name
-                    )
-                    self._settling.report(run, TimedOut(run.task.options.timeout or 0.0))
+            for run in slots.overdue():
+                run.stuck = True
+                logger.warning(
+                    "job %d: %s ran out of time; its code can't be stopped and keeps its slot",
+                    run.claim.id,
+                    run.task.name,
+                )
+                self._settling.report(run, TimedOut(run.task.options.timeout or 0.0))
 
     def _mark(self) -> None:
         """Report held jobs that have begun a while ago as started, so that a crash charges them."""
@@ -203,6 +209,14 @@ class Fetcher:
             self._store.run(lambda: self._dialect.mark_started(claims, worker=self._worker))
             for run in begun:
                 run.claim.started = True
+
+    def _write_progress(self) -> None:
+        """Write how far the running jobs are, about once a second."""
+        now = time.monotonic()
+        if now >= self._next_progress:
+            self._next_progress = now + EVERY
+            runs = [run for slots in self.slots for run in slots.busy if run.ended is None]
+            write_progress(self._store, runs, worker=self._worker)
 
     def _give_back_held(self) -> None:
         """Give back held jobs that wait too long or whose queue is paused."""
@@ -224,6 +238,9 @@ class Fetcher:
         for slots in self.slots:
             for run in slots.take_back(lambda _: True):
                 self._settling.report(run, Stopped())
+        for slots in self.slots:
+            for run in slots.busy:
+                run.stopping = True
         assert self._stop_at is not None
         if time.monotonic() >= self._stop_at:
             for slots in self.slots:
@@ -235,8 +252,7 @@ class Fetcher:
                             run.task.name,
                         )
                         self._settling.report(run, Stopped())
-                        if isinstance(slots, LoopSlots) and run.interrupt is not None:
-                            run.interrupt()
+                        slots.interrupt(run)
         self._settling.settle(gather=False)
 
     # -- claim -------------------------------------------------------------------------------------------
