@@ -226,7 +226,11 @@ class LongProgram(Program):
             """Run a program of another's, as ffmpeg is run."""
             with diary.run(), subprocess.Popen(["sleep", "600"]) as other:
                 diary.write("another", str(other.pid))
-                other.wait()
+                try:
+                    other.wait()
+                except BaseException:
+                    other.kill()
+                    raise
 
         @app.task(name="logs", runs_in="process")
         def logs() -> None:
