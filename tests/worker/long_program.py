@@ -250,5 +250,3 @@ def make_app() -> Dibs:
     """Make the program again, in a process of a worker's."""
     url, folder, settings = json.loads(os.environ[VARIABLE])
     return LongProgram(url, Path(folder), **settings).app
-
-

@@ -61,9 +61,7 @@ def test_arguments_and_results(site: Site[LongProgram]) -> None:
     worker = site.start(concurrency=1)
     jobs = [site.program.pnote.enqueue(number=n, when=timedelta(hours=n)) for n in range(20)]
     others = [site.program.apnote.enqueue(number=n) for n in range(20)]
-    assert [job.join(timeout=20) for job in jobs] == [[n, f"PT{n * 3600}S"] for n in range(20)] or [
-        job.join(timeout=20) for job in jobs
-    ] == [(n, timedelta(hours=n)) for n in range(20)]
+    assert [job.join(timeout=20) for job in jobs] == [(n, timedelta(hours=n)) for n in range(20)]
     assert [job.join(timeout=20) for job in others] == list(range(20))
     pids = site.diary.pids()
     assert len(pids) == 1
@@ -269,7 +267,7 @@ def test_a_lost_claim(site: Site[LongProgram]) -> None:
     zombie = site.start(concurrency=1)
     job = site.program.watches["process"].enqueue("end")
     site.wait_started(job.id)
-    zombie.freeze()
+    site.freeze(zombie)
     wait_for(lambda: site.diary.entries("lost"), within=3 * LEASE, what="the code to learn of it")
     other = site.start(concurrency=1)
     wait_for(lambda: len(site.diary.entries("start")) == 2, within=2 * LEASE + 5, what="another worker to run the job")
@@ -288,13 +286,14 @@ def test_a_lost_claim(site: Site[LongProgram]) -> None:
 SCRIPT = """
 import os, sys
 from dibs import Dibs
-app = Dibs(sys.argv[1] if len(sys.argv) > 1 else os.environ["URL"])
+app = Dibs(sys.argv[1])
 @app.task(runs_in="process")
 def where(number: int) -> list:
     return [number, os.getpid(), __name__]
 {guard}
-    os.environ["URL"] = sys.argv[1]
-    job = where.enqueue(1)
+    if "URL" not in os.environ:
+        os.environ["URL"] = sys.argv[1]
+        job = where.enqueue(1)
     app.worker(burst=True).run()
     record = app.job(job.id)
     print(record.status, record.task, record.result != [1, os.getpid(), "__main__"], record.error)

@@ -46,7 +46,7 @@ from dibs.worker.messages import (
     ended,
 )
 from dibs.worker.slots import decode, encode
-from dibs.worker.verdicts import Outcome, Raised
+from dibs.worker.verdicts import Outcome, Raised, text_of
 
 #: How often (seconds) the latest progress is told to the worker, and the worker is looked after.
 TELL_EVERY = 0.5
@@ -58,7 +58,6 @@ def main() -> None:
     channel, leash = Channel(int(sys.argv[1])), int(sys.argv[2])
     os.set_inheritable(int(sys.argv[1]), False)  # what a task starts is none of the worker's
     os.set_inheritable(leash, False)
-    sys.argv = [""]
     _die_with_the_worker(leash)
     hello = channel.receive()
     assert isinstance(hello, Hello)
@@ -131,8 +130,8 @@ class Child:
         signal.signal(signal.SIGINT, lambda number, frame: None)  # for the worker to heed
         try:
             app = places.app_at(hello)
-        except BaseException:  # noqa: BLE001 - whatever the user's modules raise is what the worker has to say
-            self._channel.send(Ready(traceback.format_exc()))
+        except BaseException as error:  # noqa: BLE001 - whatever the user's modules raise is what the worker has to say
+            self._channel.send(Ready(text_of(error)))
             return
         if not logging.getLogger().handlers:
             logging.getLogger().addHandler(_Forwarding(self))

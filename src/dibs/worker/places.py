@@ -41,6 +41,7 @@ def hello_for(app: Dibs, worker: str) -> Hello:
         program, program_module = _program()
     return Hello(
         path=[os.path.abspath(folder) for folder in sys.path],
+        argv=sys.argv,
         first=_first(),
         program=program,
         program_module=program_module,
@@ -94,7 +95,7 @@ def _first() -> list[str]:
 
 def app_at(hello: Hello) -> Dibs:
     """Import what a worker told of; return the app."""
-    sys.path[:] = hello.path
+    sys.path[:], sys.argv[:] = hello.path, hello.argv
     for call in hello.first:
         module, _, function = call.partition(":")
         getattr(importlib.import_module(module), function)()
