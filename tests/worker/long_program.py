@@ -17,7 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from dibs import Cancel, Dibs, Fail, Release, Retry, current_job
+from dibs import Backoff, Cancel, Dibs, Fail, Release, Retry, current_job
 from worker.program import GLANCE, Program
 
 VARIABLE = "DIBS_TEST_LONG_PROGRAM"
@@ -187,7 +187,7 @@ class LongProgram(Program):
                 await asyncio.sleep(0)
                 return number
 
-        @app.task(name="dies", runs_in="process", max_attempts=2)
+        @app.task(name="dies", runs_in="process", max_attempts=2, backoff=Backoff(first=1.5, jitter=0))
         def dies(how: str) -> str:
             diary.write("start")
             if current_job().attempts > 1:

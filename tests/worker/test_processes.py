@@ -168,9 +168,8 @@ def test_a_task_that_ends_its_process(site: Site[LongProgram], how: str, told: s
     job = site.job(job_id)
     assert (job.status, job.attempts, job.crashes) == ("ready", 1, 0)
     assert job.error == f"{told} (attempt 1 of 2)"
-    assert 4 < (job.run_at - job.created_at).total_seconds() < 12, "after the usual backoff"
+    assert (job.run_at - job.created_at).total_seconds() > 1.5, "after its backoff"
     assert site.program.pnote.enqueue(number=5).join(timeout=10)
-    site.db.execute("UPDATE dibs_jobs SET run_at = created_at WHERE id = :id", id=job_id)
     (ended,) = site.wait_ended(job_id)
     assert (ended.status, ended.attempts, ended.result) == ("done", 2, "came through")
     assert worker.alive

@@ -294,7 +294,7 @@ class Fetcher:
         return found
 
     def _claim_lane(self, lane: Lane, slots: Slots, *, start: int, limit: int) -> list[Claim]:
-        since = self.lanes.since(lane, now=time.monotonic(), kind=slots)
+        since = self.lanes.since(lane, now=time.monotonic())
         sent = time.monotonic()
 
         def op() -> Op[list[Claim]]:
@@ -317,7 +317,7 @@ class Fetcher:
             logger.info("the answer to a claim was lost; %d jobs were found to be ours", len(claims))
         received = time.monotonic()
         first = claims[0].position if claims else None
-        self.lanes.claimed(lane, first, full=since is None, took=received - sent, now=received, kind=slots)
+        self.lanes.claimed(lane, first, full=since is None, took=received - sent, now=received)
         by_slots: dict[int, list[Run]] = {}
         for claim in claims:
             run = Run(claim, self._task(claim.task), received=received, good_until=sent + self._lease)

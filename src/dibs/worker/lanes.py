@@ -10,7 +10,7 @@ are cheap, and rare when dead rows make them dear.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dibs.jobs import Lane, Position
@@ -30,23 +30,20 @@ class _Cursor:
 
 
 class Lanes:
-    """The lanes of one claimer. Times are this process's monotonic seconds, handed in.
-
-    Each kind of slots claims other tasks, so each has cursors of its own: what one passes over, another may want.
-    """
+    """The lanes of one claimer. Times are this process's monotonic seconds, handed in."""
 
     def __init__(self, queues: Sequence[str] | None) -> None:
         self.queues = list(queues) if queues is not None else None
-        self._cursors: dict[Lane, dict[Hashable, _Cursor]] = {}
+        self._cursors: dict[Lane, _Cursor] = {}
         self._turn = 0
 
     def learn(self, lanes: Iterable[Lane]) -> None:
         """Take note of the lanes that have ready jobs now; the others are forgotten with their cursors."""
-        self._cursors = {lane: self._cursors.get(lane, {}) for lane in lanes}
+        self._cursors = {lane: self._cursors.get(lane) or _Cursor() for lane in lanes}
 
     def forget_positions(self) -> None:
         """Start from the beginnings again: after a reconnection it may be another server with another clock."""
-        self._cursors = {lane: {} for lane in self._cursors}
+        self._cursors = {lane: _Cursor() for lane in self._cursors}
 
     def in_order(self) -> list[Lane]:
         """Return the lanes in the order in which to claim from them.
@@ -66,20 +63,18 @@ class Lanes:
                 names = names[self._turn :] + names[: self._turn]
         return [lane for queue in names for lane in sorted(by_queue[queue], key=lambda lane: -lane.priority)]
 
-    def since(self, lane: Lane, *, now: float, kind: Hashable = None) -> Position | None:
-        """Return from where a kind of slots is to claim: its cursor, or None for a full scan, when it is time for one."""
-        cursor = self._cursors[lane].setdefault(kind, _Cursor())
+    def since(self, lane: Lane, *, now: float) -> Position | None:
+        """Return from where to claim: the cursor, or None for a full scan, when it is time for one."""
+        cursor = self._cursors[lane]
         return None if now >= cursor.next_full_scan else cursor.position
 
-    def claimed(
-        self, lane: Lane, first: Position | None, *, full: bool, took: float, now: float, kind: Hashable = None
-    ) -> None:
+    def claimed(self, lane: Lane, first: Position | None, *, full: bool, took: float, now: float) -> None:
         """Take note of a claim that took `took` seconds; `first` is the earliest position it got, if any.
 
         The cursor goes to the earliest position of the batch also when that is further back: from there it goes
         on over the late rows. (Kept ahead, it starves them: 14,295 of 75,636 jobs were left behind in 20 s.)
         """
-        cursor = self._cursors.get(lane, {}).get(kind)
+        cursor = self._cursors.get(lane)
         if cursor is None:
             return
         if first is not None:
@@ -88,15 +83,13 @@ class Lanes:
             cursor.usual = took if cursor.usual is None else 0.8 * cursor.usual + 0.2 * took
             return
         cost = max(took - (cursor.usual or 0.0), LEAST_COST)
-        cursors = sum(len(kinds) for kinds in self._cursors.values())
-        cursor.next_full_scan = now + cost * cursors / SHARE
+        cursor.next_full_scan = now + cost * len(self._cursors) / SHARE
 
     def lower(self, queue: str) -> None:
         """Look at a queue's lanes from their beginnings next: somebody said that there is something due."""
-        for lane, kinds in list(self._cursors.items()):
+        for lane, cursor in self._cursors.items():
             if lane.queue == queue:
-                for cursor in list(kinds.values()):
-                    cursor.next_full_scan = 0.0
+                cursor.next_full_scan = 0.0
 
     def knows(self, queue: str) -> bool:
         """Is there a lane of this queue?"""
