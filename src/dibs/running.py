@@ -99,13 +99,14 @@ class CurrentJob:
     def check(self) -> None:
         """Raise what fits if this job should not go on; a long loop just calls it. Costs next to nothing.
 
-        - LostClaim when the claim is lost, or may be, or the job ran out of time: it is run elsewhere, or will be.
+        - LostClaim when the claim is lost for certain, or the job ran out of time: it is run elsewhere, or will be.
+          (Not while it only may be lost, as `lost` says then: in an outage the work goes on, and usually counts.)
         - Cancel when a person wants it cancelled.
         - Release when the worker stops: another one takes the job at once, and no attempt is counted.
 
         Let it out: it steers the job.
         """
-        if self._run.lost:
+        if self._run.over:
             raise LostClaim(self.id, self._worker)
         if self._run.cancelling:
             raise Cancel("cancelled while it ran")
