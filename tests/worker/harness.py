@@ -86,6 +86,9 @@ class WorkerProcess:
         self.signal(signal.SIGSTOP)
 
     def stands_still(self) -> bool:
+        stat = Path(f"/proc/{self.pid}/stat")
+        if stat.exists():
+            return stat.read_text().rpartition(")")[2].split()[0] == "T"
         state = subprocess.run(["ps", "-o", "state=", "-p", str(self.pid)], capture_output=True, text=True, check=True)
         return state.stdout.strip().startswith("T")
 

@@ -9,10 +9,12 @@ import asyncio
 import json
 import logging
 import os
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -241,6 +243,14 @@ class LongProgram(Program):
             """Return what is open here, where the system tells."""
             return [os.readlink(entry.path) for entry in os.scandir("/proc/self/fd") if os.path.lexists(entry.path)]
 
+        @app.task(name="finishes", runs_in="process")
+        def finishes() -> None:
+            """Settle its own job on a connection that it opens itself."""
+            with closing(sqlite3.connect(str(app.url.database))) as users:
+                current_job().finish("by itself", connection=users)
+                users.commit()
+
+        self.finishes = finishes
         self.spin, self.deaf, self.pnote, self.apnote, self.dies = spin, deaf, pnote, apnote, dies
         self.raises, self.araises, self.starts_another = raises, araises, starts_another
         self.logs, self.files = logs, files

@@ -78,6 +78,15 @@ def test_a_process_opens_no_connection(one_site: Site[LongProgram]) -> None:
     assert not [name for name in opened if "dibs.db" in name]
 
 
+def test_a_task_that_settles_its_own_job(one_site: Site[LongProgram]) -> None:
+    """`finish()` works on a connection that the task has opened in its process."""
+    worker = one_site.start()
+    (job,) = one_site.wait_ended(one_site.program.finishes.enqueue().id)
+    assert (job.status, job.result) == ("done", "by itself")
+    assert one_site.program.pnote.enqueue(number=1).join(timeout=10)
+    assert worker.complaints() == []
+
+
 def test_a_busy_process_holds_nobody_up(site: Site[LongProgram]) -> None:
     """A task that holds its GIL all the time: leases are renewed, and other tasks run, as if it were not there."""
     site.start(concurrency=2)

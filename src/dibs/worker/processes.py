@@ -102,7 +102,8 @@ class ProcessSlots(ThreadSlots):
             outcome = self._converse(run)
         except Exception as error:
             logger.exception("the process of job %d could not be looked after", run.claim.id)
-            self._kill()
+            if self._process() is not None:
+                self._kill()
             outcome = Raised(error)
         if run.ended is None:
             self._end(run, outcome)
@@ -128,7 +129,7 @@ class ProcessSlots(ThreadSlots):
         run.begin()
         try:
             return Conversation(self, process, run).outcome()
-        except (EOFError, BrokenPipeError):
+        except (EOFError, ConnectionError):
             return Died(self._kill())
 
     def _wait_until_ready(self, process: Process, run: Run) -> Outcome | None:
@@ -142,7 +143,7 @@ class ProcessSlots(ThreadSlots):
                         return Raised(TaskError("ImportError", text or ""), f"its process could not start: {text}")
                     case Logged() as record:
                         _log(record)
-        except EOFError:
+        except (EOFError, ConnectionError):
             return Died(f"{process.kill()} before it had started")
         return Stopped()
 
@@ -179,8 +180,20 @@ class Conversation:
         self._checkpoint_at = 0.0
 
     def outcome(self) -> Outcome:
-        """Start the job and listen until its code has ended, by itself or not. Raises EOFError if the process died."""
+        """Start the job and listen until its code has ended.
+
+        Raises EOFError or ConnectionError if the process died by itself.
+        """
         self._process.send(Start(self._run.claim, self._news.good_until))
+        try:
+            return self._listen()
+        except (EOFError, ConnectionError):
+            if self._why is None:
+                raise
+            self._slots._kill()
+            return self._interrupted(None)
+
+    def _listen(self) -> Outcome:
         while True:
             self._tell_news()
             self._interrupt()
@@ -190,25 +203,21 @@ class Conversation:
                 return self._interrupted(None)
             if self._checkpoint is not None and time.monotonic() >= self._checkpoint_at:
                 self._store(self._checkpoint)
-            try:
-                message = self._process.receive(LOOK_EVERY)
-            except EOFError:
-                if self._why is None:
-                    raise
-                self._slots._kill()
-                return self._interrupted(None)
-            match message:
-                case Reached():
-                    self._run.progress = Progress(message.done, message.note, message.at)
-                case Checkpoint():
-                    self._store(message)
-                case Logged():
-                    _log(message)
-                case Ended():
-                    if message.progress is not None:
-                        self._run.progress = Progress(message.progress.done, message.progress.note, message.progress.at)
-                    self._run.finished = message.finished
-                    return self._interrupted(outcome_of(message))
+            match self._process.receive(LOOK_EVERY):
+                case Reached() as reached:
+                    self._note(reached)
+                case Checkpoint() as checkpoint:
+                    self._store(checkpoint)
+                case Logged() as record:
+                    _log(record)
+                case Ended() as ended:
+                    self._note(ended.progress)
+                    self._run.finished = ended.finished
+                    return self._interrupted(outcome_of(ended))
+
+    def _note(self, reached: Reached | None) -> None:
+        if reached is not None:
+            self._run.progress = Progress(reached.done, reached.note, reached.at)
 
     def _tell_news(self) -> None:
         run = self._run
