@@ -27,7 +27,7 @@ class Job(CurrentJob):
 
     def __init__(self, run: Run) -> None:
         claim = Claim(**{**dict.fromkeys(Claim.__dataclass_fields__), "id": 7, "position": Position("", 7)})  # type: ignore[arg-type]
-        super().__init__(Dibs("sqlite:///:memory:"), claim, "w", run)
+        super().__init__(Dibs("sqlite:///never-opened.db"), claim, "w", run)
         self.answers: list[Any] = []
         self.kept: list[str | None] = []
 
