@@ -113,6 +113,9 @@ class Dibs(Registry):
         self.max_payload = integer(max_payload, "max_payload", low=1, high=2**30)
         self.max_releases = integer(max_releases, "max_releases", low=0, high=1_000_000)
         self._warned: set[str] = set()
+        #: Where another process can import this app from: `module:attribute`, or `module:function` that makes it.
+        #: Only for tasks with `runs_in="process"`, and only where it is in no module's variable.
+        self.place: str | None = None
 
     def __repr__(self) -> str:
         return f"<dibs {self.url}>"
@@ -359,8 +362,8 @@ class Dibs(Registry):
     def requeue(self, job_ids: int | Iterable[int], *, force: bool = False) -> list[int]:
         """Send failed or cancelled jobs (with `force` done ones, too) round again, due now; return their ids.
 
-        Their attempts start from 0. Ids that are missing from the answer were in another status. Raises KeyTaken
-        when another job holds the key of some by now; the others have been requeued then.
+        Their attempts start from 0. Failed and cancelled ones keep their checkpoint, done ones begin anew. Ids that
+        are missing from the answer were in another status. Raises KeyTaken when another job holds the key of some by now; the others have been requeued then.
         """
         ids = _ids(job_ids)
         if not ids:

@@ -98,6 +98,18 @@ class LostClaim(DibsError):
         super().__init__(f"job {job_id} is no longer claimed by {worker}")
 
 
+class TaskError(DibsError):
+    """Stands for an exception that a task raised in a process of its own, of which only the text comes here.
+
+    `kind` is the name of its class, `text` its traceback.
+    """
+
+    def __init__(self, kind: str, text: str) -> None:
+        self.kind = kind
+        self.text = text
+        super().__init__(text.strip().splitlines()[-1] if text.strip() else kind)
+
+
 # -- waiting for a result ------------------------------------------------------------------------
 
 

@@ -273,8 +273,8 @@ def name_of(function: Callable[..., Any]) -> str:
     qualname = getattr(function, "__qualname__", None)
     if not module or not qualname:
         raise ConfigurationError(f"{function!r} has no name that a worker could find it by: give one with name=")
-    if module == "__main__":
-        program = sys.modules["__main__"]
+    if module in ("__main__", "__mp_main__"):  # the second is the program, imported in a process of its worker's
+        program = sys.modules[module]
         spec = getattr(program, "__spec__", None)
         if spec is not None and spec.name:
             module = spec.name

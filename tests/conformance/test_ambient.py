@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import sqlalchemy
-from databases import Database
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
+from databases import Database
 from dibs import Dibs
 
 DRIVERS = {"postgres": "postgresql+psycopg", "mysql": "mysql+pymysql", "sqlite": "sqlite"}

@@ -85,6 +85,13 @@ class WorkerProcess:
     def freeze(self) -> None:
         self.signal(signal.SIGSTOP)
 
+    def stands_still(self) -> bool:
+        stat = Path(f"/proc/{self.pid}/stat")
+        if stat.exists():
+            return stat.read_text().rpartition(")")[2].split()[0] == "T"
+        state = subprocess.run(["ps", "-o", "state=", "-p", str(self.pid)], capture_output=True, text=True, check=True)
+        return state.stdout.strip().startswith("T")
+
     def thaw(self) -> None:
         self.signal(signal.SIGCONT)
 
@@ -204,6 +211,12 @@ class Site(Generic[P]):
         number = 30 * max(len(self.workers), 1)
         jobs = self.app.enqueue_many(self.program.note.call(number=n) for n in range(number))
         self.wait_ended([job.id for job in jobs])
+
+    def freeze(self, worker: WorkerProcess) -> None:
+        """Freeze a worker while it writes nothing: where there is one writer at a time, it would stop all others."""
+        with self.transaction():
+            worker.freeze()
+            wait_for(worker.stands_still, what="it to stand still")
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[OwnConnection]:

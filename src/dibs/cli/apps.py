@@ -35,6 +35,8 @@ def load(place: str, url: str | None) -> Dibs:
         os.environ[VARIABLES[0]] = url
     module_name, _, path = place.partition(":")
     app = _app_in(_module(module_name), module_name, path)
+    if path and app.place is None:
+        app.place = place
     if wanted is not None and app.url != wanted:
         raise WrongUsage(
             f"{place} is an app on {app.url}, and --url says {wanted}: leave out --url, or write Dibs() without a URL "

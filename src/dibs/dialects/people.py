@@ -133,8 +133,11 @@ class People(Spelling):
         {insert_new} INTO dibs_keys (task, task_key, job_id) VALUES (:task, :task_key, :id) {or_nothing}
     """
     KEY_HOLDER: ClassVar[str] = "SELECT job_id FROM dibs_keys WHERE task = :task AND task_key = :task_key"
+    # A job that failed or was cancelled goes on from its checkpoint; one that was done begins anew. That assignment
+    # stands first: on some databases those after it would see the new status.
     REQUEUE: ClassVar[str] = """
-        UPDATE dibs_jobs SET status = 'ready', run_at = {now}, attempts = 0, crashes = 0, releases = 0,
+        UPDATE dibs_jobs SET checkpoint = CASE WHEN status = 'done' THEN NULL ELSE checkpoint END, progress = NULL,
+            status = 'ready', run_at = {now}, attempts = 0, crashes = 0, releases = 0,
             lease_until = NULL, started_at = NULL, finished_at = NULL, expires_at = NULL,
             cancel_requested_at = NULL, result = NULL, error = NULL
         WHERE id {in_ids} AND status IN ('done', 'failed', 'cancelled')

@@ -22,9 +22,10 @@ from dibs.store import Store
 from dibs.tasks import Task
 from dibs.worker.lanes import Lanes
 from dibs.worker.outage import Outage
+from dibs.worker.progress import EVERY, write_progress
 from dibs.worker.runs import Holdings, Run
 from dibs.worker.settling import Settling
-from dibs.worker.slots import LoopSlots, Report, Slots, ThreadSlots
+from dibs.worker.slots import Report, Slots
 from dibs.worker.verdicts import Stopped, TimedOut
 
 logger = logging.getLogger("dibs")
@@ -86,6 +87,7 @@ class Fetcher:
         self._next_claim = 0.0
         self._next_lanes = 0.0
         self._next_pauses = 0.0
+        self._next_progress = 0.0
         self._connections = 0
         self._unclear: float | None = None  # when a claim was sent whose answer was lost, until that is cleared up
         self._next_unknown: dict[Lane, float] = {}
@@ -158,6 +160,7 @@ class Fetcher:
         self._mark()
         if self._unclear is not None:
             self._adopt(self._unclear)
+        self._write_progress()
         if self._stop_at is not None:
             self._hand_back()
             return not self._holdings or self._gave_up()
@@ -179,6 +182,8 @@ class Fetcher:
             moments.append(now + PAUSES_EVERY)
         if any(run.task.options.timeout for slots in self.slots for run in slots.busy):
             moments.append(now + 0.25)
+        if any(slots.busy for slots in self.slots):
+            moments.append(self._next_progress)
         return min(moments) - now
 
     def _waiting(self) -> bool:
@@ -193,13 +198,14 @@ class Fetcher:
 
     def _check_timeouts(self) -> None:
         for slots in self.slots:
-            if isinstance(slots, ThreadSlots):
-                for run in list(slots.overdue()):
-                    run.stuck = True
-                    logger.warning(
-                        "job %d: %s ran out of time; its thread can't be stopped", run.claim.id, run.task.name
-                    )
-                    self._settling.report(run, TimedOut(run.task.options.timeout or 0.0))
+            for run in slots.overdue():
+                run.stuck = True
+                logger.warning(
+                    "job %d: %s ran out of time; its code can't be stopped and keeps its slot",
+                    run.claim.id,
+                    run.task.name,
+                )
+                self._settling.report(run, TimedOut(run.task.options.timeout or 0.0))
 
     def _mark(self) -> None:
         """Report held jobs that have begun a while ago as started, so that a crash charges them."""
@@ -214,6 +220,14 @@ class Fetcher:
             self._store.run(lambda: self._dialect.mark_started(claims, worker=self._worker))
             for run in begun:
                 run.claim.started = True
+
+    def _write_progress(self) -> None:
+        """Write how far the running jobs are, about once a second."""
+        now = time.monotonic()
+        if now >= self._next_progress:
+            self._next_progress = now + EVERY
+            runs = [run for slots in self.slots for run in slots.busy if run.ended is None]
+            write_progress(self._store, runs, worker=self._worker)
 
     def _give_back_held(self) -> None:
         """Give back held jobs that wait too long or whose queue is paused."""
@@ -235,6 +249,9 @@ class Fetcher:
         for slots in self.slots:
             for run in slots.take_back(lambda _: True):
                 self._settling.report(run, Stopped())
+        for slots in self.slots:
+            for run in slots.busy:
+                run.stopping = True
         assert self._stop_at is not None
         if time.monotonic() >= self._stop_at:
             for slots in self.slots:
@@ -246,8 +263,7 @@ class Fetcher:
                             run.task.name,
                         )
                         self._settling.report(run, Stopped())
-                        if isinstance(slots, LoopSlots) and run.interrupt is not None:
-                            run.interrupt()
+                        slots.interrupt(run)
         self._settling.settle(gather=False)
 
     # -- claim -------------------------------------------------------------------------------------------

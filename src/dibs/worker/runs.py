@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from dibs.jobs import Claim
+from dibs.running import Progress
 from dibs.tasks import Task
 
 
@@ -25,9 +26,12 @@ class Run:
         "finished",
         "good_until",
         "interrupt",
+        "progress",
         "received",
+        "stopping",
         "stuck",
         "task",
+        "written",
     )
 
     def __init__(self, claim: Claim, task: Task[Any, Any], *, received: float, good_until: float) -> None:
@@ -38,6 +42,9 @@ class Run:
         self.begun: float | None = None  # monotonic: when its code was called
         self.ended: float | None = None
         self.cancelling = False
+        self.stopping = False  # the worker wants to stop
+        self.progress: Progress | None = None  # the last thing that its code said
+        self.written: Progress | None = None  # the last of those that is in the database
         self.finished = False  # its task has settled it in a transaction of its own
         self.stuck = False  # it ran out of time, was settled, and its code is still running
         self.interrupt: Callable[[], None] | None = None  # ends its code, where that can be done
@@ -46,8 +53,13 @@ class Run:
 
     @property
     def lost(self) -> bool:
-        """Is the claim lost, or may it be, since the lease could not be renewed in time?"""
-        return self._lost or time.monotonic() > self.good_until
+        """Is the claim lost or given up, or may it be lost, since the lease could not be renewed in time?"""
+        return self._lost or self.ended is not None or time.monotonic() > self.good_until
+
+    @property
+    def over(self) -> bool:
+        """Is the claim lost or given up for certain? Nothing that this run still has to say will be taken."""
+        return self._lost or self.ended is not None
 
     def lose(self) -> None:
         self._lost = True
@@ -80,9 +92,10 @@ class Run:
         """Return for how many seconds its code ran, or has been running; None if it never began."""
         return None if self.begun is None else (self.ended or time.monotonic()) - self.begun
 
-    def database_now(self) -> str:
-        """Return the database's time now, as text: its time at the claim plus what passed here since."""
-        return (self.claim.claimed_at + timedelta(seconds=time.monotonic() - self.received)).isoformat()
+    def database_now(self, at: float | None = None) -> str:
+        """Return the database's time now (or `at`, monotonic), as text: its time at the claim plus what passed since."""
+        since = (time.monotonic() if at is None else at) - self.received
+        return (self.claim.claimed_at + timedelta(seconds=since)).isoformat()
 
 
 class Holdings:

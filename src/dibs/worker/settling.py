@@ -18,6 +18,7 @@ from dibs.jobs import Settled, Verdict
 from dibs.retries import DAY
 from dibs.states import State
 from dibs.store import Store
+from dibs.worker.progress import write_progress
 from dibs.worker.runs import Holdings, Run
 from dibs.worker.verdicts import Outcome, Raised, Returned, Rules, decide, shorten
 
@@ -68,7 +69,9 @@ class Settling:
         self._ring()
 
     def _verdict(self, run: Run, outcome: Outcome) -> Verdict:
-        rules = Rules(run.task.options.backoff, self._app.max_releases, run.task.options.fail_on, run.task.options.retry_on)
+        rules = Rules(
+            run.task.options.backoff, self._app.max_releases, run.task.options.fail_on, run.task.options.retry_on
+        )
         return decide(run.claim, outcome, rules, ran=run.ran(), at=run.database_now(), dice=self._dice)
 
     def next_looks(self) -> list[float]:
@@ -97,6 +100,7 @@ class Settling:
 
     def _settle_batch(self, batch: Sequence[Entry]) -> None:
         verdicts = [verdict for _, verdict in batch]
+        write_progress(self._store, [run for run, _ in batch], worker=self._worker)
         try:
             answers = self._store.run(lambda: self._dialect.settle(verdicts, worker=self._worker))
         except (DatabaseUnavailable, ReadOnlyDatabase, SchemaError):

@@ -1,4 +1,4 @@
-"""Slots: room for jobs to run in. Threads for sync tasks, one event loop for async ones.
+"""Slots: room for jobs to run in. Threads for sync tasks, one event loop for async ones; `processes` has a third kind.
 
 Claims beyond the free slots wait here, held; they can be taken back until they begin.
 """
@@ -20,6 +20,7 @@ from dibs.app import Dibs
 from dibs.errors import Cancel, InvalidArgument
 from dibs.running import CurrentJob, _current
 from dibs.settings import MOST_RESULT
+from dibs.tasks import Task
 from dibs.worker.runs import Run
 from dibs.worker.verdicts import Outcome, Raised, Returned, Stopped, TimedOut, Undecodable
 
@@ -33,6 +34,9 @@ MOST_AHEAD = 1_000
 
 #: How long (seconds) to wait for threads to end; one whose task goes on is left behind.
 LEAVING = 0.5
+
+#: An async task that was cancelled since its time was up, and goes on for so long (seconds), counts as stuck.
+SWALLOWED = 1.0
 
 Report = Callable[[Run, Outcome], None]
 
@@ -111,6 +115,23 @@ class Slots(ABC):
         for thread in self._threads:
             thread.join(max(end - time.monotonic(), 0.0))
 
+    def overdue(self) -> Iterable[Run]:
+        """Return runs whose time is up and whose code goes on all the same."""
+        return [run for run in self.busy if run.ended is None and self._is_overdue(run)]
+
+    def _is_overdue(self, run: Run) -> bool:
+        return False
+
+    @property
+    def stuck(self) -> int:
+        """How many slots are taken by code that ran out of time, was settled, and goes on."""
+        return sum(run.stuck for run in self.busy)
+
+    def interrupt(self, run: Run) -> None:
+        """End a run's code, where that can be done; its outcome is no longer asked for."""
+        if run.interrupt is not None:
+            run.interrupt()
+
     def _prepare(self, run: Run) -> tuple[tuple[Any, ...], dict[str, Any]] | Outcome:
         """Mark a run begun and return its task's arguments, or the outcome if it can't be called."""
         if run.lost:
@@ -118,28 +139,10 @@ class Slots(ABC):
         if run.cancelling:
             return Raised(Cancel("cancelled before it began"))
         run.begin()
-        try:
-            return run.task.signature.load(run.claim.payload)
-        except InvalidArgument as problem:
-            return Undecodable(f"the payload does not fit {run.task.name}: {problem}")
-        except Exception as error:  # noqa: BLE001 - a codec of the user's; it fails its own job alone
-            return Raised(error)
+        return decode(run.task, run.claim.payload)
 
     def _returned(self, run: Run, result: Any) -> Outcome:
-        """Encode a result; one that can't be stored is left out, since the work was done."""
-        if result is None:
-            return Returned(None)
-        try:
-            text = self._app.codec.dump(result, path="result")
-            problem = (
-                f"it is {len(text)} characters of JSON, the most is {MOST_RESULT}" if len(text) > MOST_RESULT else ""
-            )
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with a result, the job is done
-            text, problem = "", str(error)
-        if problem:
-            self._app.warn_once(f"result {run.task.name}", "the result of %s is not stored: %s", run.task.name, problem)
-            return Returned(None)
-        return Returned(text)
+        return encode(run.task, result)
 
     def _end(self, run: Run, outcome: Outcome) -> None:
         self._busy.discard(run)
@@ -190,12 +193,9 @@ class ThreadSlots(Slots):
             outcome = Raised(error)
         self._end(run, outcome)
 
-    def overdue(self) -> Iterable[Run]:
-        """Return runs whose time is up. Their threads can't be stopped."""
-        for run in self.busy:
-            timeout = run.task.options.timeout
-            if timeout is not None and not run.stuck and (run.ran() or 0.0) > timeout:
-                yield run
+    def _is_overdue(self, run: Run) -> bool:
+        timeout = run.task.options.timeout
+        return timeout is not None and (run.ran() or 0.0) > timeout
 
 
 class LoopSlots(Slots):
@@ -257,14 +257,45 @@ class LoopSlots(Slots):
         if run.cancelling or run.lost:  # since it was looked at
             task.cancel()
         timeout = run.task.options.timeout
+        outcome: Outcome
         try:
             async with asyncio.timeout(timeout) as limit:
                 result = await task
-            return result if isinstance(result, Raised) else self._returned(run, result)
-        except TimeoutError as error:
-            return TimedOut(timeout or 0.0) if limit.expired() else Raised(error)
+            outcome = result if isinstance(result, Raised) else self._returned(run, result)
         except BaseException as error:  # noqa: BLE001 - a cancelled task is one of the outcomes
-            return Raised(error)
+            outcome = Raised(error)
+        # Whatever it did when it was cancelled: its time was up.
+        return TimedOut(timeout or 0.0) if limit.expired() else outcome
+
+    def _is_overdue(self, run: Run) -> bool:
+        timeout = run.task.options.timeout
+        return timeout is not None and (run.ran() or 0.0) > timeout + SWALLOWED
+
+
+def decode(task: Task[Any, Any], payload: str) -> tuple[tuple[Any, ...], dict[str, Any]] | Outcome:
+    """Return the arguments of a job, or the outcome if its task can't be called with them."""
+    try:
+        return task.signature.load(payload)
+    except InvalidArgument as problem:
+        return Undecodable(f"the payload does not fit {task.name}: {problem}")
+    except Exception as error:  # noqa: BLE001 - a codec of the user's; it fails its own job alone
+        return Raised(error)
+
+
+def encode(task: Task[Any, Any], result: Any) -> Returned:
+    """Encode a result; one that can't be stored is left out, since the work was done."""
+    if result is None:
+        return Returned(None)
+    app = task.app
+    try:
+        text = app.codec.dump(result, path="result")
+        problem = f"it is {len(text)} characters of JSON, the most is {MOST_RESULT}" if len(text) > MOST_RESULT else ""
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with a result, the job is done
+        text, problem = "", str(error)
+    if problem:
+        app.warn_once(f"result {task.name}", "the result of %s is not stored: %s", task.name, problem)
+        return Returned(None)
+    return Returned(text)
 
 
 async def _contained(code: Coroutine[Any, Any, Any]) -> Any:

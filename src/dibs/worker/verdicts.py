@@ -26,9 +26,15 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """The task raised an exception or a signal."""
+    """The task raised an exception or a signal.
+
+    Where it did so in another process, its text comes along, and whether trying again is `hopeless` by the task's
+    rules, which go by classes that are only there.
+    """
 
     error: BaseException
+    text: str | None = None
+    hopeless: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +42,13 @@ class TimedOut:
     """The task did not return in time; a thread that runs it may still be running."""
 
     timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """The process that ran the task ended with it; `how` says in which way."""
+
+    how: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +63,7 @@ class Stopped:
     """The worker stops: handed back, whether it had started or not."""
 
 
-Outcome = Returned | Raised | TimedOut | Undecodable | Stopped
+Outcome = Returned | Raised | TimedOut | Died | Undecodable | Stopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,27 +89,41 @@ def decide(claim: Claim, outcome: Outcome, rules: Rules, *, ran: float | None, a
         error = f"timed out after {outcome.timeout:g} s (attempt {claim.attempts} of {claim.max_attempts})"
         return _retry(claim, error, rules, delay=None, ran=ran, at=at, dice=dice)
 
+    if isinstance(outcome, Died):
+        error = f"{outcome.how} (attempt {claim.attempts} of {claim.max_attempts})"
+        return _retry(claim, error, rules, delay=None, ran=ran, at=at, dice=dice)
+
     raised = outcome.error
+    text = outcome.text if outcome.text is not None else text_of(raised)
     if isinstance(raised, Cancel):
         return _ended(claim, State.CANCELLED, ran=ran, error=_reason(raised) or "cancelled by its task")
     if isinstance(raised, Fail):
-        return _ended(claim, State.FAILED, ran=ran, error=text_of(raised), at=at)
+        return _ended(claim, State.FAILED, ran=ran, error=text, at=at)
     if isinstance(raised, Release | Retry):
         try:
             delay = None if raised.delay is None else seconds(raised.delay, "delay")
         except InvalidArgument as problem:
             # What the task asks for makes no sense; what it did is not lost for that.
-            return _retry(claim, f"{text_of(raised)}\n{problem}", rules, delay=None, ran=ran, at=at, dice=dice)
+            return _retry(claim, f"{text}\n{problem}", rules, delay=None, ran=ran, at=at, dice=dice)
         if isinstance(raised, Retry):
-            return _retry(claim, text_of(raised), rules, delay=delay, ran=ran, at=at, dice=dice)
+            return _retry(claim, text, rules, delay=delay, ran=ran, at=at, dice=dice)
         if claim.releases >= rules.max_releases:
             error = f"released {claim.releases} times, which is the most: {_reason(raised) or 'no reason given'}"
             return _ended(claim, State.FAILED, ran=ran, error=clean(error), at=at)
         return _back(claim, delay=delay or 0.0, ran=ran, released=1)
-    hopeless = rules.retry_on is not None and not isinstance(raised, rules.retry_on)
-    if hopeless or isinstance(raised, rules.fail_on):
-        return _ended(claim, State.FAILED, ran=ran, error=text_of(raised), at=at)
-    return _retry(claim, text_of(raised), rules, delay=None, ran=ran, at=at, dice=dice)
+    hopeless = outcome.hopeless if outcome.text is not None else is_hopeless(raised, rules.fail_on, rules.retry_on)
+    if hopeless:
+        return _ended(claim, State.FAILED, ran=ran, error=text, at=at)
+    return _retry(claim, text, rules, delay=None, ran=ran, at=at, dice=dice)
+
+
+def is_hopeless(
+    raised: BaseException,
+    fail_on: tuple[type[BaseException], ...],
+    retry_on: tuple[type[BaseException], ...] | None,
+) -> bool:
+    """Does the task say that after this exception another attempt would not help?"""
+    return isinstance(raised, fail_on) or (retry_on is not None and not isinstance(raised, retry_on))
 
 
 def _ended(

@@ -20,6 +20,8 @@ from dibs.store import Store
 from dibs.worker.fetcher import Fetcher
 from dibs.worker.leases import Leases
 from dibs.worker.outage import Outage
+from dibs.worker.places import hello_for, inside_a_process
+from dibs.worker.processes import ProcessSlots
 from dibs.worker.runs import Holdings
 from dibs.worker.slots import LoopSlots, Slots, ThreadSlots
 from dibs.worker.upkeep import Upkeep, tick_for
@@ -54,20 +56,23 @@ class Worker:
         """Check the settings; nothing is opened yet.
 
         - `queues`: only these, in this order; without them all queues, in turns.
-        - `concurrency`: jobs at a time: threads for sync tasks (10), and as many on the event loop for async
-          ones (100).
+        - `concurrency`: jobs at a time: threads for sync tasks (10), as many on the event loop for async ones (100),
+          and as many processes for tasks that run in one (as the machine has processors).
         - `lease` (seconds or timedelta, at least 1): how long a claim is good without being renewed. It is renewed
           every third of it. A job of a killed worker is claimed again within two leases.
         - `grace`: how long `stop()` lets running jobs go on before they are released.
         - `burst`: end when nothing is due, nothing runs here, and no lease is past.
 
-        Raises InvalidArgument for a setting out of range, ConfigurationError when the app has no tasks.
+        Raises InvalidArgument for a setting out of range, ConfigurationError when the app has no tasks, or has tasks
+        for processes and a process could not import it.
         """
         app.load()
         if not app.tasks:
             raise ConfigurationError(
                 "this app has no tasks: import the modules that define them before the worker starts"
             )
+        if any(task.runs_in == "process" for task in app.tasks.values()):
+            hello_for(app, "")
         if isinstance(queues, str):
             raise InvalidArgument("queues", "takes a list of names")
         self.app = app
@@ -92,6 +97,11 @@ class Worker:
         once. While the database cannot be reached it waits. Raises SchemaError, ReadOnlyDatabase or
         UnsuitableDatabase when it finds a database that it cannot work on at the start.
         """
+        if inside_a_process():
+            raise ConfigurationError(
+                "the program starts a worker when it is imported, and a process that runs its tasks imports it: "
+                'start it under `if __name__ == "__main__":`'
+            )
         restore = self._heed_signals() if signals else None
         try:
             self._run()
@@ -173,7 +183,11 @@ class Worker:
             self._done.set()
 
     def _slots(self, fetcher: Fetcher) -> list[Slots]:
-        kinds: list[tuple[type[Slots], str, int]] = [(ThreadSlots, "thread", THREADS), (LoopSlots, "loop", ASYNC_SLOTS)]
+        kinds: list[tuple[type[Slots], str, int]] = [
+            (ThreadSlots, "thread", THREADS),
+            (LoopSlots, "loop", ASYNC_SLOTS),
+            (ProcessSlots, "process", os.cpu_count() or 1),
+        ]
         slots = []
         for kind, where, usual in kinds:
             tasks = [
