@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+
 from conformance.hands import WORKER, Queue, new_job, promptly, run_in, verdict
 from conformance.test_keys_at_once import at_once
 from dibs.bindings.binding import OwnConnection

@@ -10,12 +10,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from conformance.hands import PAST, Queue, new_job, verdict
-from databases import NAMES
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
+from conformance.hands import PAST, Queue, new_job, verdict
+from databases import NAMES
 from dibs.errors import KeyTaken
 from dibs.jobs import Claim, Settled
 from dibs.retries import MAX_CRASHES
@@ -140,7 +147,9 @@ class Machine(RuleBasedStateMachine):
             self.model.held.append(Held(replace(claim), worker))
 
     @precondition(lambda self: self.model.held)
-    @rule(dice=pick, number=st.integers(1, 4), status=st.sampled_from([State.READY, *sorted(FINAL)]), keep=st.booleans())
+    @rule(
+        dice=pick, number=st.integers(1, 4), status=st.sampled_from([State.READY, *sorted(FINAL)]), keep=st.booleans()
+    )
     def settle(self, dice: Any, number: int, status: State, keep: bool) -> None:
         """Of one worker, some claims of different jobs, good ones and stale ones."""
         first = dice.choice(self.model.held)

@@ -12,7 +12,18 @@ from house.sources import PACKAGE, name_of, python_files
 ROOMS = {PACKAGE / room for room in ("dialects", "bindings", "migrations")}
 
 DATABASES = {"postgres", "postgresql", "pg", "mysql", "mariadb", "sqlite", "innodb"}
-DRIVERS = {"psycopg", "psycopg2", "asyncpg", "pymysql", "mysqlclient", "mysqldb", "aiomysql", "asyncmy", "sqlite3", "aiosqlite"}
+DRIVERS = {
+    "psycopg",
+    "psycopg2",
+    "asyncpg",
+    "pymysql",
+    "mysqlclient",
+    "mysqldb",
+    "aiomysql",
+    "asyncmy",
+    "sqlite3",
+    "aiosqlite",
+}
 
 
 def words_in(path: Path) -> set[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from house.sources import PACKAGE, name_of, python_files, tree
 
 #: From what all may know to what nobody need know. A package stands for all that is in it.
@@ -32,7 +33,19 @@ LATE = {("app", "worker"), ("__init__", "app"), ("cli", "demo")}
 
 #: No I/O, no clock, no thread: what is decided here can be tried by hand.
 PURE = ["errors", "states", "limits", "troubles", "retries", "jobs", "ops", "params", "worker/lanes", "worker/verdicts"]
-IMPURE = {"time", "os", "socket", "threading", "asyncio", "logging", "subprocess", "pathlib", "secrets", "select", "signal"}
+IMPURE = {
+    "time",
+    "os",
+    "socket",
+    "threading",
+    "asyncio",
+    "logging",
+    "subprocess",
+    "pathlib",
+    "secrets",
+    "select",
+    "signal",
+}
 
 FILES = python_files("src")
 

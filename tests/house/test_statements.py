@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 
-from house.sources import URLS, dialect, statements
-
 from dibs.dialects.postgres import Postgres
 from dibs.states import State
+from house.sources import URLS, dialect, statements
 
 STATEMENTS = [(name, constant, text) for name in URLS for constant, text in statements(dialect(name))]
 
@@ -77,8 +76,7 @@ def test_statuses_are_literals() -> None:
     odd = [
         (database, constant)
         for database, constant, text in STATEMENTS
-        if constant not in STATUS_AS_PARAMETER
-        and re.search(r"\bstatus\s*(=|<>|IN)\s*\(?(CAST\()?:", conditions(text))
+        if constant not in STATUS_AS_PARAMETER and re.search(r"\bstatus\s*(=|<>|IN)\s*\(?(CAST\()?:", conditions(text))
     ]
     assert odd == []
 

@@ -129,6 +129,11 @@ class Odd(tzinfo):
     def utcoffset(self, _: datetime | None) -> None:
         return None
 
+    dst = utcoffset
+
+    def tzname(self, _: datetime | None) -> None:
+        return None
+
 
 @pytest.mark.parametrize(
     "value",
@@ -209,10 +214,12 @@ def test_a_name_is_given_once(app: Dibs) -> None:
     with pytest.raises(ConfigurationError, match=r"test_settings\.py"):
         app.task(name="t")(lambda: None)
     with pytest.raises(ConfigurationError, match="task already"):
-        app.task(app.tasks["t"])
+        app.task(app.tasks["t"])  # type: ignore[call-overload]
 
 
-@pytest.mark.parametrize("settings", [{"max_payload": 0}, {"max_payload": "1 MB"}, {"max_releases": -1}, {"max_releases": 1.5}])
+@pytest.mark.parametrize(
+    "settings", [{"max_payload": 0}, {"max_payload": "1 MB"}, {"max_releases": -1}, {"max_releases": 1.5}]
+)
 def test_settings_of_the_app(settings: Any) -> None:
     """Refused when it is made."""
     with pytest.raises(InvalidArgument, match=next(iter(settings))):

@@ -34,7 +34,10 @@ from dibs.errors import ConfigurationError
         ("postgresql://a:1,b:2/d", DatabaseUrl("postgresql", "", None, "", "", "d", {}, "a:1,b:2")),
         ("sqlite:///dibs.db", DatabaseUrl("sqlite", database="dibs.db")),
         ("sqlite:////var/lib/dibs.db", DatabaseUrl("sqlite", database="/var/lib/dibs.db")),
-        ("sqlite+pysqlite:///a%20b.db?synchronous=normal", DatabaseUrl("sqlite", database="a b.db", query={"synchronous": "normal"})),
+        (
+            "sqlite+pysqlite:///a%20b.db?synchronous=normal",
+            DatabaseUrl("sqlite", database="a b.db", query={"synchronous": "normal"}),
+        ),
         ("  sqlite:///x.db\n", DatabaseUrl("sqlite", database="x.db")),
     ],
 )
@@ -95,7 +98,9 @@ def test_a_wrong_url_is_refused_without_its_password(text: str) -> None:
 @pytest.mark.parametrize("text", ["", "dibs.db", "sqlite", "file:dibs.db", "/dev/null", "://"])
 def test_what_is_no_url(text: str) -> None:
     """It names the schemes that there are, and an example."""
-    with pytest.raises(ConfigurationError, match=r"mariadb://, mysql://, postgresql://, sqlite:// .*sqlite:///dibs\.db"):
+    with pytest.raises(
+        ConfigurationError, match=r"mariadb://, mysql://, postgresql://, sqlite:// .*sqlite:///dibs\.db"
+    ):
         parse(text)
 
 

@@ -91,7 +91,7 @@ def test_returned_is_done() -> None:
     verdict = about(Returned('{"n":18446744073709551616}'))
     assert (verdict.status, verdict.attempts, verdict.ran, verdict.keep) == (State.DONE, 2, 2.0, KEEP_DONE)
     assert bytes(verdict.result or b"") == b'{"n":18446744073709551616}'
-    assert verdict.error is verdict.errors is None
+    assert (verdict.error, verdict.errors) == (None, None)
     assert about(Returned(None)).result is None
 
 
@@ -188,7 +188,7 @@ def test_release() -> None:
     """Back unharmed: the attempt is given back, the release is counted, no error is noted."""
     verdict = about(thrown(Release("busy", delay=30)), releases=2)
     assert (verdict.status, verdict.attempts, verdict.releases, verdict.delay) == (State.READY, 1, 3, 30.0)
-    assert verdict.error is verdict.errors is None
+    assert (verdict.error, verdict.errors) == (None, None)
     assert about(thrown(Release())).delay == 5.0
     assert about(thrown(Release()), attempts=5, max_attempts=5).status is State.READY, "the attempt isn't counted"
 
