@@ -81,16 +81,19 @@ def moment(value: datetime, path: str) -> datetime:
         raise InvalidArgument(
             path, "has no time zone, so nobody can tell which moment it is: make it aware, such as datetime.now(UTC)"
         )
+    # The past is clamped to now by the database; some can't write the first years at all.
+    earliest = datetime(1971, 1, 1, tzinfo=UTC)
     try:
         value = value.astimezone(UTC)
         # Only against absurdity: whether it is past or not is for the database's clock to say.
         far = value - datetime.now(UTC) > timedelta(seconds=LONGEST_DELAY)
-    except OverflowError:
+    except OverflowError:  # in UTC it is beyond the first or the last moment that Python knows
+        if value.year == 1:
+            return earliest
         far = True
     if far:
         raise InvalidArgument(path, f"is more than {LONGEST_DELAY / 86_400:.0f} days ahead: {value}")
-    # The past is clamped to now by the database; some can't write the first years at all.
-    return max(value, datetime(1971, 1, 1, tzinfo=UTC))
+    return max(value, earliest)
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,6 +98,9 @@ class Store:
                 except Exception as error:  # noqa: BLE001 - judged, and raised again where trying again is no use
                     self._judge(error, connection, attempt=attempt, once=once, committing=committing[0])
                     continue
+                except BaseException:  # Ctrl-C: nobody will end this transaction, and a traceback may keep it alive
+                    connection.close()
+                    raise
                 self._give_back(connection)
                 return result
         raise AssertionError("the last try either returns or raises")

@@ -62,6 +62,7 @@ class Course:
 
     queue: str
     kill: Kill | None
+    back_after: float | None  # seconds from the kill until nothing was held by the killed worker any more
     seconds: float
     pause: float
 
@@ -89,6 +90,7 @@ class Demonstration:
         size = sum(job.source.size for job in self.jobs)
         self._patience = PATIENCE + size / SLOWEST + len(self.jobs) / SLOWEST_JOBS
         self._began = time.monotonic()
+        self._back_after: float | None = None
 
     def run(self) -> tuple[Proof, Course]:
         """Do it all; raise ClickException where it can't be done to the end. No worker is left running."""
@@ -103,14 +105,14 @@ class Demonstration:
                 kill = self._kill_one(processes)
                 if kill is not None:
                     say(f"killed worker {kill.worker} (pid {kill.pid}) while it held {count(len(kill.held), 'job')}")
-                refused = self._enqueue_again()
+                refused = self._enqueue_again(kill)
                 say(f"enqueued all of it a second time: {refused:,} duplicates")
-                self._wait(processes)
+                self._wait(processes, kill)
                 seconds = time.monotonic() - self._began
         finally:
             self._progress.end()
         say("checking every result against its source")
-        return self._prove(kill), Course(self.queue, kill, seconds, self._pause)
+        return self._prove(kill), Course(self.queue, kill, self._back_after, seconds, self._pause)
 
     def _calls(self) -> Iterator[Call[dict[str, int]]]:
         for job in self.jobs:
@@ -147,16 +149,17 @@ class Demonstration:
             time.sleep(LOOK_EVERY / 5)
         return None
 
-    def _enqueue_again(self) -> int:
+    def _enqueue_again(self, kill: Kill | None) -> int:
         refused = 0
         calls = self._calls()
         while batch := list(islice(calls, AGAIN_AT_ONCE)):
             refused += sum(not job.created for job in self._app.enqueue_many(batch))
+            self._unfinished(kill)
         return refused
 
-    def _wait(self, processes: Processes) -> None:
+    def _wait(self, processes: Processes, kill: Kill | None) -> None:
         """Wait until every job has ended."""
-        while self._unfinished():
+        while self._unfinished(kill):
             self._look(processes)
             time.sleep(LOOK_EVERY)
 
@@ -172,9 +175,16 @@ class Demonstration:
             )
         return done
 
-    def _unfinished(self) -> bool:
-        """Is there a job that has not ended? Ready ones are asked for twice: one may come back in between."""
-        return self._ready() or bool(running(self._app, self.queue)) or self._ready()
+    def _unfinished(self, kill: Kill | None = None) -> bool:
+        """Is there a job that has not ended? Also note when the killed worker's came back.
+
+        Ready ones are asked for twice: one may come back in between.
+        """
+        ready = self._ready()
+        held = running(self._app, self.queue)
+        if kill is not None and self._back_after is None and kill.pid not in held:
+            self._back_after = time.time() - kill.at
+        return ready or bool(held) or self._ready()
 
     def _ready(self) -> bool:
         return bool(self._app.store.run(lambda: self._app.dialect.lanes([self.queue])))

@@ -49,7 +49,6 @@ class Proof:
     changed: int  # files left out: their sources are not what they were
     attempts: Counter[int]  # the attempts that the jobs which were run again used → how many jobs
     unrecorded: int  # of those run again: the result was whole, but the worker was killed before it could say so
-    back_after: float | None  # seconds from the kill until the first of them began again
     begun: int  # jobs that the killed worker held and had begun
     problems: list[str] = field(default_factory=list)
 
@@ -81,7 +80,6 @@ def judge(evidence: Evidence) -> Proof:
         attempts=Counter(by_id[run.job].attempts for run in again if run.job in by_id),
         unrecorded=sum(run.ended is not None for run in cut),
         begun=sum(_is_cut(run, evidence.kill) for run in evidence.runs),
-        back_after=min(run.began for run in again) - evidence.kill.at if evidence.kill and again else None,
     )
     proof.problems += _problems(proof, evidence, lost, doubled, rows)
     return proof

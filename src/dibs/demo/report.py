@@ -79,10 +79,11 @@ class Report:
         return f"worker {kill.worker} (pid {kill.pid}) got SIGKILL while it held {held}, {self.proof.begun:,} of them begun"
 
     def _run_again(self) -> str:
-        proof = self.proof
-        if proof.back_after is None:
+        proof, course = self.proof, self.course
+        if not proof.rerun or course.back_after is None:
             return ""
-        return f"on another worker, the first {proof.back_after:.1f} s after the kill; {_attempts(proof.attempts)}"
+        back = f"the begun ones: back in the queue after {course.back_after:.1f} s, and run by another worker"
+        return f"{back}; {_attempts(proof.attempts)}"
 
     def _remarks(self) -> list[str]:
         proof, course = self.proof, self.course

@@ -9,7 +9,7 @@ through secondary indexes; `WHERE status = … AND lease_until < …` as an UPDA
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import ClassVar
 
 import msgspec
@@ -35,7 +35,7 @@ class Upkeep(Spelling):
 
     # `lease`: an owner had its whole lease of a reachable database in which to renew (see worker/upkeep).
     FIND_EXPIRED: ClassVar[str] = """
-        SELECT id FROM dibs_jobs
+        SELECT id, claims, lease FROM dibs_jobs
         WHERE status = 'running' AND lease_until < {now} AND lease <= :reachable ORDER BY id LIMIT :limit
     """
     LOCK_EXPIRED: ClassVar[str] = """
@@ -58,12 +58,24 @@ class Upkeep(Spelling):
     """
     FREE_KEY_OF: ClassVar[str] = "DELETE FROM dibs_keys WHERE job_id = :id"
 
-    def expire(self, *, reachable: float, limit: int) -> Op[list[Expired]]:
-        """Take back claims whose lease ran out, whose owners had `reachable` seconds in which to renew it."""
-        candidates = yield from fetch(self.FIND_EXPIRED, reachable=reachable, limit=limit)
-        if not candidates:
+    def past_leases(self, *, reachable: float, limit: int) -> Op[dict[tuple[int, int], float]]:
+        """Return the claims `(id, claims)` whose lease ran out, and its length, for owners as in `expire`."""
+        rows = yield from fetch(self.FIND_EXPIRED, alone=True, reachable=reachable, limit=limit)
+        return {(job_id, claims): float(lease) for job_id, claims, lease in rows}
+
+    def expire(
+        self, *, reachable: float, limit: int, only: Collection[tuple[int, int]] | None = None
+    ) -> Op[list[Expired]]:
+        """Take back claims whose lease ran out, whose owners had `reachable` seconds in which to renew it.
+
+        With `only`, of these claims `(id, claims)` alone. What somebody's transaction holds is passed over.
+        """
+        if only is None:
+            only = yield from self.past_leases(reachable=reachable, limit=limit)
+        if not only:
             return []
-        rows = yield from fetch(self.LOCK_EXPIRED, ids=self.ids(row[0] for row in candidates))
+        found = yield from fetch(self.LOCK_EXPIRED, ids=self.ids(job_id for job_id, _ in only))
+        rows = [row for row in found if (row[0], row[6]) in only]
         expired: list[Expired] = []
         back: dict[str, list[int]] = defaultdict(list)
         for row in rows:

@@ -43,6 +43,10 @@ MARK_AFTER = 0.05
 LANES_EVERY = 1.0
 PAUSES_EVERY = 0.2
 
+#: How often (seconds) claiming ahead stops until a slot is free. What once crashed is claimed into a free slot only, and
+#: would wait until the last of a backlog is done where there is never one free.
+FREE_EVERY = 1.0
+
 #: How often (seconds) a lane is looked at for tasks that nobody here knows.
 UNKNOWN_EVERY = 10.0
 
@@ -90,6 +94,7 @@ class Fetcher:
         self._next_progress = 0.0
         self._connections = 0
         self._unclear: float | None = None  # when a claim was sent whose answer was lost, until that is cleared up
+        self._next_free: dict[Slots, float] = {}
         self._next_unknown: dict[Lane, float] = {}
         self._reported: set[str] = set()
 
@@ -174,7 +179,8 @@ class Fetcher:
         now = time.monotonic()
         if self._stop_at is not None:
             return 0.05
-        moments = [self._next_claim] if any(sum(slots.room()) for slots in self.slots) else [now + 1.0]
+        # Where nothing is wanted, the end of a job rings.
+        moments = [self._next_claim] if any(self._wants(slots, now) for slots in self.slots) else [now + 1.0]
         moments += self._settling.next_looks()
         if any(not run.claim.started for slots in self.slots for run in slots.busy):
             moments.append(now + MARK_AFTER)
@@ -273,7 +279,7 @@ class Fetcher:
         now = time.monotonic()
         if now < self._next_claim:
             return False
-        wanting = [slots for slots in self.slots if _wants(slots)]
+        wanting = [slots for slots in self.slots if self._wants(slots, now)]
         if not wanting:
             return False
         if now >= self._next_lanes:
@@ -283,6 +289,8 @@ class Fetcher:
         for slots in wanting:
             free, ahead = slots.room()
             limit = min(free + ahead, BATCH)
+            if free:
+                self._next_free[slots] = now + FREE_EVERY
             for lane in self._lanes[slots].in_order():
                 if limit <= 0:
                     break
@@ -299,6 +307,11 @@ class Fetcher:
             self._next_lanes = 0.0
             self._report_unknown()
         return found
+
+    def _wants(self, slots: Slots, now: float) -> bool:
+        """Should we claim for these slots now? With work waiting, only when a good batch fits."""
+        free, ahead = slots.room()
+        return free > 0 or (ahead > slots.waiting and now < self._next_free.get(slots, 0.0))
 
     def _learn_lanes(self) -> None:
         found = self._store.run(lambda: self._dialect.lanes(self._queues))
@@ -394,9 +407,3 @@ class Fetcher:
 
     def _known_lanes(self) -> list[Lane]:
         return next(iter(self._lanes.values())).all()
-
-
-def _wants(slots: Slots) -> bool:
-    """Should we claim for these slots now? With work waiting, only when a good batch fits."""
-    free, ahead = slots.room()
-    return free > 0 or ahead > slots.waiting

@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Sequence
 from functools import partial
 
 from dibs.errors import DatabaseError
 from dibs.store import Store
 from dibs.worker.outage import Outage
-from dibs.worker.runs import Holdings
+from dibs.worker.runs import Holdings, Run
 
 logger = logging.getLogger("dibs")
 
@@ -26,7 +27,10 @@ ASK_EVERY = 1.0
 
 
 class Leases:
-    """Renews every third of a lease, so two renewals may fail."""
+    """Renews every third of a lease, so two renewals may fail.
+
+    What somebody's transaction holds just then is tried again at each turn: once let go, it is past its lease.
+    """
 
     def __init__(self, store: Store, holdings: Holdings, outage: Outage, *, worker: str, lease: float) -> None:
         self._store = store
@@ -35,6 +39,7 @@ class Leases:
         self._outage = outage
         self._worker = worker
         self._lease = lease
+        self._locked: list[Run] = []
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="dibs-leases", daemon=True)
 
@@ -51,17 +56,18 @@ class Leases:
         while not self._closing.wait(min(ASK_EVERY, every)):
             try:
                 if time.monotonic() >= renew_at:
-                    self._renew()
+                    self._renew(self._holdings.all())
                     renew_at = time.monotonic() + every
                 else:
+                    self._renew([run for run in self._locked if run.claim.id in self._holdings])
                     self._ask_cancelled()
             except DatabaseError as error:
                 self._outage.failed(error)
             except Exception:
                 logger.exception("renewing the leases met an error of its own; it goes on")
 
-    def _renew(self) -> None:
-        runs = self._holdings.all()
+    def _renew(self, runs: Sequence[Run]) -> None:
+        self._locked = []
         for start in range(0, len(runs), BATCH):
             batch = {run.claim.id: run for run in runs[start : start + BATCH]}
             held = [(run.claim.id, run.claim.claims) for run in batch.values()]
@@ -77,6 +83,8 @@ class Leases:
                     self._holdings.drop(run)
                 elif job_id in renewal.renewed:
                     run.good_until = sent + self._lease
+                else:
+                    self._locked.append(run)
                 if job_id in renewal.cancelling:
                     run.ask_to_cancel()
 

@@ -40,6 +40,7 @@ class Upkeep:
         self._dialect = store.dialect
         self._outage = outage
         self._woke = woke
+        self._past: dict[tuple[int, int], float] = {}  # claims whose lease ran out → since when they were free to renew
         self.tick = tick if tick is not None else tick_for(lease)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="dibs-upkeep", daemon=True)
@@ -63,7 +64,8 @@ class Upkeep:
                 if time.monotonic() < next_look[name]:
                     continue
                 try:
-                    if self._store.run(partial(self._dialect.chore, name, every=every * 0.9)):
+                    ours = self._store.run(partial(self._dialect.chore, name, every=every * 0.9))
+                    if ours or (name == "expire" and self._past):
                         work()
                     next_look[name] = time.monotonic() + (0.0 if name == "expire" else every / 4)
                 except DatabaseError as error:
@@ -77,26 +79,39 @@ class Upkeep:
 
         Nothing that is alive may be run again: after an outage every lease is past while the work goes on. So a
         lease is only taken back when its owner had all of its length, of a database that we could reach, in which
-        to renew it.
+        to renew it; and only once it has been past, and its row free, for a while: a user's transaction may have
+        held the row until this moment, so that its owner could neither renew nor settle it.
         """
-        end = time.monotonic() + LONGEST_TURN
-        while time.monotonic() < end:
-            op = partial(self._dialect.expire, reachable=self._store.reachable(), limit=EXPIRE_BATCH)
-            expired = self._store.run(op)
-            for job in expired:
-                logger.warning(
-                    "job %d: the lease of %s ran out in %s; it is %s now", job.id, job.task, job.owner, job.status
-                )
-            if expired:
-                self._woke()
-            if len(expired) < EXPIRE_BATCH:
-                return
+        find = partial(self._dialect.past_leases, reachable=self._store.reachable(), limit=EXPIRE_BATCH)
+        found = self._store.run(find)
+        now = time.monotonic()
+        self._past = {claim: self._past.get(claim, now) for claim in found}
+        ripe = {claim for claim, since in self._past.items() if now - since >= patience(found[claim])}
+        if not ripe:
+            return
+        expired = self._store.run(partial(self._dialect.expire, reachable=0.0, limit=EXPIRE_BATCH, only=ripe))
+        for job in expired:
+            logger.warning(
+                "job %d: the lease of %s ran out in %s; it is %s now", job.id, job.task, job.owner, job.status
+            )
+        # What was not taken back was held by somebody, or has been renewed.
+        gone = {job.id for job in expired}
+        self._past = {
+            claim: now if claim in ripe else since for claim, since in self._past.items() if claim[0] not in gone
+        }
+        if expired:
+            self._woke()
 
     def _fold(self) -> None:
         end = time.monotonic() + LONGEST_TURN
         while time.monotonic() < end:
             if self._store.run(lambda: self._dialect.fold(limit=FOLD_BATCH)) < FOLD_BATCH:
                 return
+
+
+def patience(lease: float) -> float:
+    """Return for how many seconds a lease must be seen past: in that time its owner looks at it, see `Leases`."""
+    return min(max(lease / 2, 0.5), 2.5)
 
 
 def tick_for(lease: float) -> float:

@@ -1,0 +1,168 @@
+"""Where to look for the next jobs: lanes in their order, cursors in each, full scans held to their share."""
+
+from __future__ import annotations
+
+from dibs.jobs import Lane, Position
+from dibs.worker.lanes import LEAST_COST, LONGEST_UNSEEN, SHARE, Lanes
+
+A, B = Lane("a", 0), Lane("b", 0)
+FIRST, SECOND = Position("10:00", 1), Position("11:00", 2)
+
+
+def lanes(*known: Lane, queues: list[str] | None = None) -> Lanes:
+    made = Lanes(queues)
+    made.learn(known)
+    return made
+
+
+def claimed(
+    made: Lanes, lane: Lane, first: Position | None = FIRST, *, full: bool = True, took: float = 0.01, now: float = 0.0
+) -> None:
+    made.claimed(lane, first, full=full, took=took, now=now)
+
+
+# -- their order -----------------------------------------------------------------------------------
+
+
+def test_listed_queues_in_their_order() -> None:
+    """The first one goes first, each time."""
+    made = lanes(A, B, Lane("c", 0), queues=["c", "a", "missing", "b"])
+    assert [[lane.queue for lane in made.in_order()] for _ in range(2)] == [["c", "a", "b"]] * 2
+
+
+def test_all_queues_in_turns() -> None:
+    """Where none were listed each queue comes first as often as the others."""
+    made = lanes(A, B, Lane("c", 0))
+    firsts = [made.in_order()[0].queue for _ in range(9)]
+    assert {queue: firsts.count(queue) for queue in "abc"} == {"a": 3, "b": 3, "c": 3}
+    assert sorted(made.in_order()) == [A, B, Lane("c", 0)]
+
+
+def test_strictly_by_priority_within_a_queue() -> None:
+    """The highest first; another queue's priorities have nothing to say."""
+    low, high, other = Lane("a", -5), Lane("a", 9), Lane("b", 32_767)
+    made = lanes(low, A, other, high, queues=["a", "b"])
+    assert made.in_order() == [high, A, low, other]
+
+
+def test_nothing_known_is_nothing_to_do() -> None:
+    """An empty database has no lanes."""
+    assert lanes().in_order() == lanes(queues=["a"]).in_order() == []
+
+
+# -- cursors ---------------------------------------------------------------------------------------
+
+
+def test_the_first_claim_is_a_full_scan() -> None:
+    """Nothing is known of what stands where."""
+    assert lanes(A).since(A, now=0.0) is None
+
+
+def test_then_from_the_earliest_position_of_the_last_batch() -> None:
+    """Until it is time for a full scan again; and each lane for itself."""
+    made = lanes(A, B)
+    claimed(made, A)
+    assert made.since(A, now=0.001) == FIRST
+    assert made.since(B, now=0.001) is None
+
+
+def test_the_cursor_goes_back_to_late_rows() -> None:
+    """Also when the batch began further back: kept ahead, it would starve what comes late."""
+    made = lanes(A)
+    claimed(made, A, SECOND)
+    claimed(made, A, FIRST, full=False, now=0.001)
+    assert made.since(A, now=0.002) == FIRST
+
+
+def test_an_empty_claim_leaves_the_cursor() -> None:
+    """There was nothing behind it; what was before it is found by the next full scan."""
+    made = lanes(A)
+    claimed(made, A, SECOND)
+    claimed(made, A, None, full=False)
+    assert made.since(A, now=0.001) == SECOND
+
+
+def full_scans(made: Lanes, cost: float, *, during: float = 60.0, usual: float = 0.001) -> tuple[int, int, float]:
+    """Claim without a pause; return how many claims were full scans, how many not, and what share of the time the
+    full scans took beyond the others."""
+    now, full, other, spent = 0.0, 0, 0, 0.0
+    while now < during:
+        is_full = made.since(A, now=now) is None
+        took = usual + cost if is_full else usual
+        now += took
+        claimed(made, A, full=is_full, took=took, now=now)
+        full, other, spent = full + is_full, other + (not is_full), spent + cost * is_full
+    return full, other, spent / now
+
+
+def test_full_scans_keep_to_their_share() -> None:
+    """Dear ones are rare: together they take a twentieth of the time, however many lanes there are."""
+    for known in ([A], [A, B, *(Lane("c", n) for n in range(8))]):
+        full, other, share = full_scans(lanes(*known), cost=0.02)
+        assert share <= SHARE * 1.1
+        assert full > 60.0 / LONGEST_UNSEEN
+        assert other > 10 * full
+
+
+def test_cheap_full_scans_are_frequent() -> None:
+    """Where they cost nothing beyond a round trip, every few claims is one: late rows wait for milliseconds."""
+    full, other, _ = full_scans(lanes(A), cost=0.0, during=5.0)
+    assert full > 0.15 * other
+
+
+def test_no_row_is_unseen_for_long() -> None:
+    """However dear a full scan is, there is one within a stated time."""
+    made = lanes(A, *(Lane("c", n) for n in range(50)))
+    claimed(made, A, full=True, took=5.0)
+    claimed(made, A, full=True, took=5.0)
+    assert made.since(A, now=LONGEST_UNSEEN - 0.1) == FIRST
+    assert made.since(A, now=LONGEST_UNSEEN + 0.1) is None
+
+
+def test_a_single_slow_answer_says_nothing() -> None:
+    """A hiccup of the machine does not put the next full scan off; two in a row do."""
+    made = lanes(A)
+    claimed(made, A, took=0.0)
+    claimed(made, A, took=2.0, now=10.0)
+    assert made.since(A, now=10.0 + 2 * LEAST_COST / SHARE) is None
+    claimed(made, A, took=2.0, now=20.0)
+    assert made.since(A, now=21.0) == FIRST
+
+
+# -- news ------------------------------------------------------------------------------------------
+
+
+def test_a_wakeup_looks_from_the_beginning() -> None:
+    """In the lanes of the queue that it names."""
+    made = lanes(A, Lane("a", 5), B)
+    for lane in (A, Lane("a", 5), B):
+        claimed(made, lane, took=1.0)
+        claimed(made, lane, took=1.0)
+    made.lower("a")
+    assert made.since(A, now=1.0) is made.since(Lane("a", 5), now=1.0) is None
+    assert made.since(B, now=1.0) == FIRST
+
+
+def test_lanes_come_and_go() -> None:
+    """What is there still keeps its cursor; what is gone is forgotten, and starts anew when it comes again."""
+    made = lanes(A, B)
+    for lane in (A, B):
+        claimed(made, lane, took=1.0)
+        claimed(made, lane, took=1.0)
+    made.learn([A])
+    assert made.in_order() == [A]
+    assert (made.knows("a"), made.knows("b")) == (True, False)
+    claimed(made, B)  # an answer that came too late
+    made.learn([A, B])
+    assert made.since(A, now=1.0) == FIRST
+    assert made.since(B, now=1.0) is None
+
+
+def test_after_a_reconnection_positions_mean_nothing() -> None:
+    """It may be another server, with another clock."""
+    made = lanes(A)
+    claimed(made, A, took=1.0)
+    claimed(made, A, took=1.0)
+    made.forget_positions()
+    assert made.in_order() == [A]
+    assert made.since(A, now=1.0) is None
