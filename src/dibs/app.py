@@ -244,7 +244,7 @@ class Dibs(Registry, Hooks):
         meta = None
         if self._on_enqueue:
             draft = Draft(task.name, options.queue, options.key, options.priority, options.run_at, options.delay)
-            meta = self._meta(draft)
+            meta = self.meta_of(draft)
         if task.signature.has_secrets:
             meta = stamped(meta, task.signature.secrets_in(call.kwargs))
         return NewJob(

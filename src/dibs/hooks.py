@@ -86,7 +86,8 @@ class Hooks:
         self.scrub = scrub
         self.events = Events(scrub)
         self._on_enqueue: list[Callable[[Draft], Any]] = []
-        self._states: dict[str, Any] = {}  # worker → what its lifespan yielded
+        #: For each worker that runs in this process what its lifespan yielded.
+        self.states: dict[str, Any] = {}
 
     def on(self, *names: EventName) -> Callable[[H], H]:
         """Call a function, sync or async, with an `Event` when something happened: `@app.on("failed")`.
@@ -125,17 +126,18 @@ class Hooks:
     @property
     def state(self) -> Any:
         """What the lifespan yielded, in a process whose worker runs. Raises DibsError in others."""
-        return self._state_of(next(reversed(self._states), ""))
+        return self.state_of(next(reversed(self.states), ""))
 
-    def _state_of(self, worker: str) -> Any:
+    def state_of(self, worker: str) -> Any:
+        """Return what the lifespan of this worker yielded."""
         try:
-            return self._states[worker]
+            return self.states[worker]
         except KeyError:
             raise DibsError(
                 "there is no state here: it is what Dibs(lifespan=…) yields, in the process of a worker that runs"
             ) from None
 
-    def _meta(self, draft: Draft) -> msgspec.Raw | None:
+    def meta_of(self, draft: Draft) -> msgspec.Raw | None:
         """Return what the hooks put into a job's meta, as JSON."""
         text = ""
         for function in self._on_enqueue:

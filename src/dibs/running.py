@@ -69,7 +69,7 @@ class CurrentJob:
     @property
     def state(self) -> Any:
         """What the lifespan of this worker yielded; see `Dibs(lifespan=…)`."""
-        return self._app._state_of(self._worker)
+        return self._app.state_of(self._worker)
 
     @property
     def claims(self) -> int:

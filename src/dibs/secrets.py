@@ -7,6 +7,7 @@ where the task's code is not at hand.
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import typing
@@ -133,7 +134,7 @@ def _leaves(value: Any) -> Iterator[str]:
 def _forms(value: str) -> Iterator[str]:
     """Yield how a value may stand in a text: as it is, as Python, as JSON and as a URL would write it."""
     yield value
-    for quoted in (repr(value), msgspec.json.encode(value).decode(), ascii(value)):
+    for quoted in (repr(value), ascii(value), json.dumps(value), json.dumps(value, ensure_ascii=False)):
         yield quoted[1:-1]
     yield quote(value, safe="")
     yield quote_plus(value)

@@ -63,7 +63,9 @@ class Lifespan:
         self._loop.get().call_soon_threadsafe(self._leave.set)
         if not wait([self._life], LONGEST_LEAVING).done:
             logger.error("leaving the lifespan takes longer than %g s: it is not waited for", LONGEST_LEAVING)
-        self._app._states.pop(self._worker, None)
+        elif error := _error_of(self._life):
+            logger.error("leaving the lifespan met an error", exc_info=error)
+        self._app.states.pop(self._worker, None)
 
     async def _live(self) -> None:
         self._task = asyncio.current_task()
@@ -76,15 +78,14 @@ class Lifespan:
                 "@asynccontextmanager, async def, one yield"
             )
         async with manager as state:
-            self._app._states[self._worker] = state
+            self._app.states[self._worker] = state
             self._entered.set()
             await self._leave.wait()
 
     def _ended(self, life: Future[None]) -> None:
-        error = life.exception() if not life.cancelled() else asyncio.CancelledError()
-        if error is None:
-            return
-        if self._leaving:
-            logger.error("leaving the lifespan met an error", exc_info=error)
-        else:
+        if not self._leaving and (error := _error_of(life)):
             self._broke(error)
+
+
+def _error_of(life: Future[None]) -> BaseException | None:
+    return asyncio.CancelledError() if life.cancelled() else life.exception()

@@ -60,9 +60,8 @@ class Settling:
             error = RuntimeError("finish() was called, but its transaction was not committed: its writes are not there")
             outcome = Raised(error)
         options = run.task.options
-        rules = Rules(
-            options.backoff, self._app.max_releases, options.fail_on, options.retry_on, scrub_of(run.task, run.claim)
-        )
+        scrub = None if isinstance(outcome, Returned) else scrub_of(run.task, run.claim)
+        rules = Rules(options.backoff, self._app.max_releases, options.fail_on, options.retry_on, scrub)
         if self._app.events.handlers and isinstance(outcome, Raised):
             run.exception = outcome.error
         verdict = decide(run.claim, outcome, rules, ran=run.ran(), at=run.database_now(), dice=self._dice)

@@ -96,7 +96,8 @@ class Slots(ABC):
         if run.lost:
             return Stopped()
         run.begin()
-        tell(self._app, "started", run, worker=self._worker)
+        if self._app.events.handlers:
+            tell(self._app, "started", run, worker=self._worker)
         try:
             return run.task.signature.load(run.claim.payload)
         except InvalidArgument as problem:
@@ -166,7 +167,7 @@ class ThreadSlots(Slots):
         job = self._current(run)
         _current.set(job)
         try:
-            outcome = self._returned(run, arounds.call(run.task, job, args, kwargs))
+            outcome = self._returned(run, arounds.call(run.task, run.claim, job, args, kwargs))
         except BaseException as error:  # noqa: BLE001 - SystemExit too: a task must not end its worker's thread
             outcome = Raised(error)
         self._end(run, outcome)
@@ -220,7 +221,7 @@ class LoopSlots(Slots):
         job = self._current(run)
         _current.set(job)
         loop = asyncio.get_running_loop()
-        task = loop.create_task(arounds.acall(run.task, job, args, kwargs))
+        task = loop.create_task(arounds.acall(run.task, run.claim, job, args, kwargs))
         run.interrupt = lambda: _call_if_open(loop, task.cancel)
         if run.cancelling or run.lost:
             task.cancel()
