@@ -19,7 +19,8 @@ def test_a_lease_that_ran_out(queue: Queue) -> None:
     claim = queue.running(key="k")
     queue.lapse(claim.id)
     expired = queue.do(lambda: queue.dialect.expire(reachable=1e9, limit=9))
-    assert expired == [Expired(claim.id, "t", "q", WORKER, State.READY)]
+    fact = Expired(claim.id, "t", "q", WORKER, State.READY, 1, 12, "k", f"its lease ran out: {WORKER} went quiet", None)
+    assert expired == [fact]
     record = queue.record(claim.id)
     assert (record.status, record.attempts, record.crashes, record.claims) == (State.READY, 1, 1, 1)
     assert (record.lease_owner, record.lease_until) == (None, None)
@@ -212,12 +213,8 @@ def test_keys_that_were_held_up_are_let_go_of_later(locking: Queue) -> None:
     first = queue.job_in(State.FAILED)
     second = queue.add()
     for key, job_id in (("loose", first), ("locked", first), ("another's", second)):
-        queue.execute(
-            "INSERT INTO dibs_keys (task, task_key, job_id) VALUES ('t', :key, :id)", key=key, id=job_id
-        )
-        queue.execute(
-            "INSERT INTO dibs_loose_keys (task, task_key, job_id) VALUES ('t', :key, :id)", key=key, id=first
-        )
+        queue.execute("INSERT INTO dibs_keys (task, task_key, job_id) VALUES ('t', :key, :id)", key=key, id=job_id)
+        queue.execute("INSERT INTO dibs_loose_keys (task, task_key, job_id) VALUES ('t', :key, :id)", key=key, id=first)
     with queue.transaction() as user:
         user.answer(_lock_key("locked"))
         queue.do(lambda: queue.dialect.fold(limit=100))
