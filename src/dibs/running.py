@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from dibs.errors import Cancel, DatabaseUnavailable, DibsError, InvalidArgument, LostClaim, Release
+from dibs.events import meta_from
 from dibs.retries import frees_key, keep
 from dibs.settings import MOST_CHECKPOINT
 from dibs.states import State
@@ -75,6 +76,20 @@ class CurrentJob:
     def attempts(self) -> int:
         """Which run of this job this is, the first being 1."""
         return self._claim.attempts
+
+    @property
+    def max_attempts(self) -> int:
+        return self._claim.max_attempts
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What the hooks of `@app.on_enqueue` put beside its arguments."""
+        return meta_from(self._claim.meta)
+
+    @property
+    def state(self) -> Any:
+        """What the lifespan of this worker yielded; see `Dibs(lifespan=…)`."""
+        return self._app.state_of(self._worker)
 
     @property
     def claims(self) -> int:

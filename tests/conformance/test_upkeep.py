@@ -19,7 +19,8 @@ def test_a_lease_that_ran_out(queue: Queue) -> None:
     claim = queue.running(key="k")
     queue.lapse(claim.id)
     expired = queue.do(lambda: queue.dialect.expire(reachable=1e9, limit=9))
-    assert expired == [Expired(claim.id, "t", "q", WORKER, State.READY)]
+    fact = Expired(claim.id, "t", "q", WORKER, State.READY, 1, 12, "k", f"its lease ran out: {WORKER} went quiet", None)
+    assert expired == [fact]
     record = queue.record(claim.id)
     assert (record.status, record.attempts, record.crashes, record.claims) == (State.READY, 1, 1, 1)
     assert (record.lease_owner, record.lease_until) == (None, None)

@@ -28,7 +28,7 @@ from dibs.errors import Cancel, DatabaseError, LostClaim, Release
 from dibs.jobs import Claim
 from dibs.running import CurrentJob, Progress, _current
 from dibs.tasks import Task
-from dibs.worker import places
+from dibs.worker import arounds, places
 from dibs.worker.messages import (
     Bye,
     Channel,
@@ -45,6 +45,7 @@ from dibs.worker.messages import (
     Stored,
     ended,
 )
+from dibs.worker.scrubbing import scrub_of
 from dibs.worker.slots import decode, encode
 from dibs.worker.verdicts import Outcome, Raised, text_of
 
@@ -158,21 +159,25 @@ class Child:
             return decoded
         args, kwargs = decoded
         context = Context()
-        context.run(_current.set, ChildJob(app, run, self))
+        job = ChildJob(app, run, self)
+        context.run(_current.set, job)
         if task.is_async:
             if self._runner is None:
                 self._runner = asyncio.Runner()
-            given: Any = self._runner.run(self._contained(run, task.function(*args, **kwargs)), context=context)
+            code = arounds.acall(task, run.claim, job, args, kwargs)
+            given: Any = self._runner.run(self._contained(run, code), context=context)
         else:
-            given = context.run(self._call, run, task, args, kwargs)
+            given = context.run(self._call, run, task, job, args, kwargs)
         return given if isinstance(given, Raised) else encode(task, given)
 
-    def _call(self, run: Here, task: Task[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call(
+        self, run: Here, task: Task[Any, Any], job: ChildJob, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         try:
             run.inside = True
             if run.interruption is not None:
                 raise run.interruption
-            result = task.function(*args, **kwargs)
+            result = arounds.call(task, run.claim, job, args, kwargs)
             run.inside = False
         except BaseException as error:  # noqa: BLE001 - SystemExit too: the process is for other jobs as well
             run.inside = False
@@ -202,6 +207,7 @@ class Child:
             outcome,
             fail_on=options.fail_on if options else (),
             retry_on=options.retry_on if options else None,
+            scrub=None if task is None else scrub_of(task, run.claim),
             finished=run.finished,
             progress=progress,
         )

@@ -5,6 +5,7 @@ Nothing is pickled: arguments and results travel as the JSON that the database h
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from typing import Any
@@ -150,6 +151,7 @@ def ended(
     *,
     fail_on: tuple[type[BaseException], ...],
     retry_on: tuple[type[BaseException], ...] | None,
+    scrub: Callable[[str], str] | None = None,
     finished: bool,
     progress: Reached | None,
 ) -> Ended:
@@ -163,7 +165,7 @@ def ended(
     signal = next((name for name, kind in SIGNALS.items() if isinstance(error, kind)), None)
     return Ended(
         signal or "raised",
-        text_of(error),
+        text_of(error, scrub),
         reason=str(getattr(error, "reason", "")) if signal else type(error).__name__,
         delay=_delay(error) if signal else None,
         hopeless=not signal and is_hopeless(error, fail_on, retry_on),

@@ -39,8 +39,9 @@ from dibs.worker.messages import (
 )
 from dibs.worker.places import hello_for
 from dibs.worker.runs import Run
+from dibs.worker.scrubbing import scrub_of
 from dibs.worker.slots import Report, ThreadSlots
-from dibs.worker.verdicts import Died, Outcome, Raised, Stopped, TimedOut
+from dibs.worker.verdicts import Died, Outcome, Raised, Stopped, TimedOut, clean
 
 logger = logging.getLogger("dibs")
 
@@ -127,6 +128,7 @@ class ProcessSlots(ThreadSlots):
                     run.begin()
                 return problem
         run.begin()
+        self._tell_started(run)
         try:
             return Conversation(self, process, run).outcome()
         except (EOFError, ConnectionError):
@@ -140,7 +142,8 @@ class ProcessSlots(ThreadSlots):
                         process.ready = True
                         return None
                     case Ready(problem=text):
-                        return Raised(TaskError("ImportError", text or ""), f"its process could not start: {text}")
+                        why = clean(f"its process could not start: {text}", scrub_of(run.task, run.claim))
+                        return Raised(TaskError("ImportError", text or ""), why)
                     case Logged() as record:
                         _log(record)
         except (EOFError, ConnectionError):

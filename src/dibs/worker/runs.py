@@ -23,6 +23,7 @@ class Run:
         "cancelling",
         "claim",
         "ended",
+        "exception",
         "finished",
         "good_until",
         "interrupt",
@@ -48,6 +49,7 @@ class Run:
         self.finished = False  # its task has settled it in a transaction of its own
         self.stuck = False  # it ran out of time, was settled, and its code is still running
         self.interrupt: Callable[[], None] | None = None  # ends its code, where that can be done
+        self.exception: BaseException | None = None  # what its task raised, kept only where events tell of it
         self._lost = False
         self._unreported = [None]
 
@@ -60,6 +62,11 @@ class Run:
     def over(self) -> bool:
         """Is the claim lost or given up for certain? Nothing that this run still has to say will be taken."""
         return self._lost or self.ended is not None
+
+    @property
+    def known_lost(self) -> bool:
+        """Was it told already that the claim is lost?"""
+        return self._lost
 
     def lose(self) -> None:
         self._lost = True

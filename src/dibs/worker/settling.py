@@ -20,6 +20,8 @@ from dibs.states import State
 from dibs.store import Store
 from dibs.worker.progress import write_progress
 from dibs.worker.runs import Holdings, Run
+from dibs.worker.scrubbing import scrub_of
+from dibs.worker.telling import tell_settled
 from dibs.worker.verdicts import Outcome, Raised, Returned, Rules, decide, shorten
 
 logger = logging.getLogger("dibs")
@@ -69,9 +71,11 @@ class Settling:
         self._ring()
 
     def _verdict(self, run: Run, outcome: Outcome) -> Verdict:
-        rules = Rules(
-            run.task.options.backoff, self._app.max_releases, run.task.options.fail_on, run.task.options.retry_on
-        )
+        options = run.task.options
+        scrub = None if isinstance(outcome, Returned) else scrub_of(run.task, run.claim)
+        rules = Rules(options.backoff, self._app.max_releases, options.fail_on, options.retry_on, scrub)
+        if self._app.events.handlers and isinstance(outcome, Raised) and outcome.text is None:
+            run.exception = outcome.error  # of one from another process there is only the text
         return decide(run.claim, outcome, rules, ran=run.ran(), at=run.database_now(), dice=self._dice)
 
     def next_looks(self) -> list[float]:
@@ -115,6 +119,8 @@ class Settling:
             return
         for run, verdict in batch:
             self._take_note(run, verdict, answers[verdict.id])
+        entries = [(run, verdict, answers[verdict.id]) for run, verdict in batch] if self._app.events.handlers else []
+        tell_settled(self._app, self._store, entries, worker=self._worker)
 
     def _settle_bare(self, run: Run, verdict: Verdict, error: DatabaseError) -> None:
         """Settle a job whose verdict the database refuses, without what may be the reason: texts, or the deletion."""
@@ -132,6 +138,7 @@ class Settling:
         )
         answers = self._store.run(lambda: self._dialect.settle([bare], worker=self._worker))
         self._take_note(run, bare, answers[bare.id])
+        tell_settled(self._app, self._store, [(run, bare, answers[bare.id])], worker=self._worker)
 
     def _take_note(self, run: Run, verdict: Verdict, settled: Settled) -> None:
         if settled is Settled.LOCKED:

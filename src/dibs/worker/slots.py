@@ -18,10 +18,13 @@ from typing import Any
 
 from dibs.app import Dibs
 from dibs.errors import Cancel, InvalidArgument
+from dibs.loop import LEAVING, TaskLoop
 from dibs.running import CurrentJob, _current
 from dibs.settings import MOST_RESULT
 from dibs.tasks import Task
+from dibs.worker import arounds
 from dibs.worker.runs import Run
+from dibs.worker.telling import tell
 from dibs.worker.verdicts import Outcome, Raised, Returned, Stopped, TimedOut, Undecodable
 
 logger = logging.getLogger("dibs")
@@ -31,9 +34,6 @@ AHEAD = 0.25
 
 #: Claims that wait for a slot, at most.
 MOST_AHEAD = 1_000
-
-#: How long (seconds) to wait for threads to end; one whose task goes on is left behind.
-LEAVING = 0.5
 
 #: An async task that was cancelled since its time was up, and goes on for so long (seconds), counts as stuck.
 SWALLOWED = 1.0
@@ -139,7 +139,12 @@ class Slots(ABC):
         if run.cancelling:
             return Raised(Cancel("cancelled before it began"))
         run.begin()
+        self._tell_started(run)
         return decode(run.task, run.claim.payload)
+
+    def _tell_started(self, run: Run) -> None:
+        if self._app.events.handlers:
+            tell(self._app, "started", run, worker=self._worker)
 
     def _returned(self, run: Run, result: Any) -> Outcome:
         return encode(run.task, result)
@@ -186,9 +191,10 @@ class ThreadSlots(Slots):
             self._end(run, prepared)
             return
         args, kwargs = prepared
-        _current.set(self._current(run))
+        job = self._current(run)
+        _current.set(job)
         try:
-            outcome = self._returned(run, run.task.function(*args, **kwargs))
+            outcome = self._returned(run, arounds.call(run.task, run.claim, job, args, kwargs))
         except BaseException as error:  # noqa: BLE001 - SystemExit too: a task must not end its worker's thread
             outcome = Raised(error)
         self._end(run, outcome)
@@ -203,28 +209,14 @@ class LoopSlots(Slots):
 
     def __init__(self, app: Dibs, worker: str, size: int, tasks: Sequence[str], report: Report) -> None:
         super().__init__(app, worker, size, tasks, report)
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.loop = TaskLoop()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def _admit(self, runs: Sequence[Run]) -> None:
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            self._begin(self._turn, "dibs-loop", self._loop)
-        self._loop.call_soon_threadsafe(self._fill)
-
-    def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
-        with asyncio.Runner(loop_factory=lambda: loop):  # in the end it cancels what is left and closes the loop
-            while self._loop is loop:
-                try:
-                    loop.run_forever()
-                except BaseException as error:  # noqa: BLE001 - SystemExit in a callback of the user's: not his to end
-                    logger.warning("%s came out of the event loop; it goes on", type(error).__name__)
+        self.loop.get().call_soon_threadsafe(self._fill)
 
     def close(self) -> None:
-        if self._loop is not None:
-            loop, self._loop = self._loop, None
-            loop.call_soon_threadsafe(loop.stop)
-        self._join()
+        self.loop.close()
 
     def _fill(self) -> None:
         while self._waiting and len(self._busy) < self.size:
@@ -235,8 +227,7 @@ class LoopSlots(Slots):
             if not self._leaves(run):
                 self._busy.discard(run)
                 continue
-            assert self._loop is not None
-            task = self._loop.create_task(self._run(run), context=Context())
+            task = asyncio.get_running_loop().create_task(self._run(run), context=Context())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -250,9 +241,10 @@ class LoopSlots(Slots):
         self._fill()
 
     async def _call(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
-        _current.set(self._current(run))
+        job = self._current(run)
+        _current.set(job)
         loop = asyncio.get_running_loop()
-        task = loop.create_task(_contained(run.task.function(*args, **kwargs)))
+        task = loop.create_task(_contained(arounds.acall(run.task, run.claim, job, args, kwargs)))
         run.interrupt = lambda: _call_if_open(loop, task.cancel)
         if run.cancelling or run.lost:  # since it was looked at
             task.cancel()

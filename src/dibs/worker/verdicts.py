@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -28,7 +29,7 @@ class Returned:
 class Raised:
     """The task raised an exception or a signal.
 
-    Where it did so in another process, its text comes along, and whether trying again is `hopeless` by the task's
+    Where it did so in another process, its text, scrubbed there, comes along, and whether trying again is `hopeless` by the task's
     rules, which go by classes that are only there.
     """
 
@@ -74,6 +75,13 @@ class Rules:
     max_releases: int
     fail_on: tuple[type[BaseException], ...] = ()
     retry_on: tuple[type[BaseException], ...] | None = None
+    scrub: Callable[[str], str] | None = None
+
+    def text_of(self, error: BaseException) -> str:
+        return text_of(error, self.scrub)
+
+    def clean(self, text: str) -> str:
+        return clean(text, self.scrub)
 
 
 def decide(claim: Claim, outcome: Outcome, rules: Rules, *, ran: float | None, at: str, dice: random.Random) -> Verdict:
@@ -84,7 +92,7 @@ def decide(claim: Claim, outcome: Outcome, rules: Rules, *, ran: float | None, a
     if isinstance(outcome, Stopped):
         return _back(claim, delay=0.0, ran=ran)
     if isinstance(outcome, Undecodable):
-        return _ended(claim, State.FAILED, ran=ran, error=outcome.problem, at=at)
+        return _ended(claim, State.FAILED, ran=ran, error=rules.clean(outcome.problem), at=at)
     if isinstance(outcome, TimedOut):
         error = f"timed out after {outcome.timeout:g} s (attempt {claim.attempts} of {claim.max_attempts})"
         return _retry(claim, error, rules, delay=None, ran=ran, at=at, dice=dice)
@@ -94,9 +102,9 @@ def decide(claim: Claim, outcome: Outcome, rules: Rules, *, ran: float | None, a
         return _retry(claim, error, rules, delay=None, ran=ran, at=at, dice=dice)
 
     raised = outcome.error
-    text = outcome.text if outcome.text is not None else text_of(raised)
+    text = outcome.text if outcome.text is not None else rules.text_of(raised)
     if isinstance(raised, Cancel):
-        return _ended(claim, State.CANCELLED, ran=ran, error=_reason(raised) or "cancelled by its task")
+        return _ended(claim, State.CANCELLED, ran=ran, error=_reason(raised, rules) or "cancelled by its task")
     if isinstance(raised, Fail):
         return _ended(claim, State.FAILED, ran=ran, error=text, at=at)
     if isinstance(raised, Release | Retry):
@@ -108,8 +116,8 @@ def decide(claim: Claim, outcome: Outcome, rules: Rules, *, ran: float | None, a
         if isinstance(raised, Retry):
             return _retry(claim, text, rules, delay=delay, ran=ran, at=at, dice=dice)
         if claim.releases >= rules.max_releases:
-            error = f"released {claim.releases} times, which is the most: {_reason(raised) or 'no reason given'}"
-            return _ended(claim, State.FAILED, ran=ran, error=clean(error), at=at)
+            error = f"released {claim.releases} times, which is the most: {_reason(raised, rules) or 'no reason given'}"
+            return _ended(claim, State.FAILED, ran=ran, error=shorten(error, MOST_ERROR), at=at)
         return _back(claim, delay=delay or 0.0, ran=ran, released=1)
     hopeless = outcome.hopeless if outcome.text is not None else is_hopeless(raised, rules.fail_on, rules.retry_on)
     if hopeless:
@@ -194,18 +202,18 @@ def _errors(claim: Claim, error: str, at: str) -> msgspec.Raw:
 # -- error texts ---------------------------------------------------------------------------------
 
 
-def _reason(signal: Signal) -> str:
+def _reason(signal: Signal, rules: Rules) -> str:
     """Return a signal's reason as text, whatever was given for one, also where its base's `__init__` was forgotten."""
-    return clean(str(getattr(signal, "reason", None) or ""))
+    return rules.clean(str(getattr(signal, "reason", None) or ""))
 
 
-def text_of(error: BaseException) -> str:
+def text_of(error: BaseException, scrub: Callable[[str], str] | None = None) -> str:
     """Return an exception's traceback from the task's own code on, fit to be stored."""
     try:
         text = "".join(traceback.format_exception(type(error), error, _from_task(error.__traceback__)))
     except Exception as problem:  # noqa: BLE001 - an exception may be too odd to print; its job must not hang on it
         text = f"{type(error).__name__} (it could not be printed: {type(problem).__name__})"
-    return clean(text.strip())
+    return clean(text.strip(), scrub)
 
 
 def _from_task(trace: TracebackType | None) -> TracebackType | None:
@@ -217,8 +225,13 @@ def _from_task(trace: TracebackType | None) -> TracebackType | None:
     return trace
 
 
-def clean(text: str) -> str:
-    """Return a text that every database can store, its head and tail if it is too long."""
+def clean(text: str, scrub: Callable[[str], str] | None = None) -> str:
+    """Return a text that every database can store, its head and tail if it is too long.
+
+    It is scrubbed before it is cut, so that no half of a secret is left at the cut.
+    """
+    if scrub is not None:
+        text = scrub(text)
     return shorten(text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode(), MOST_ERROR)
 
 
