@@ -57,6 +57,11 @@ class CurrentJob:
         return self._claim.attempts
 
     @property
+    def max_attempts(self) -> int:
+        """How many runs this job is allowed."""
+        return self._claim.max_attempts
+
+    @property
     def claims(self) -> int:
         """The fence: higher than in every earlier run of this job. Write it beside your effects to guard them."""
         return self._claim.claims
