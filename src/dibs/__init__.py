@@ -30,11 +30,14 @@ if TYPE_CHECKING:
     from dibs.errors import StillRunning as StillRunning
     from dibs.errors import UnsuitableDatabase as UnsuitableDatabase
     from dibs.errors import UnsupportedConnection as UnsupportedConnection
+    from dibs.events import Event as Event
+    from dibs.hooks import Draft as Draft
     from dibs.jobs import JobRecord as JobRecord
     from dibs.registry import Tasks as Tasks
     from dibs.retries import Backoff as Backoff
     from dibs.running import CurrentJob as CurrentJob
     from dibs.running import current_job as current_job
+    from dibs.secrets import Secret as Secret
     from dibs.states import State as State
     from dibs.tasks import Job as Job
     from dibs.tasks import Task as Task
@@ -70,10 +73,13 @@ _HOMES = {
         "UnsuitableDatabase",
         "UnsupportedConnection",
     ],
+    "events": ["Event"],
+    "hooks": ["Draft"],
     "jobs": ["JobRecord"],
     "registry": ["Tasks"],
     "retries": ["Backoff"],
     "running": ["CurrentJob", "current_job"],
+    "secrets": ["Secret"],
     "states": ["State"],
     "tasks": ["Job", "Task"],
     "worker.worker": ["Worker"],

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from dibs import ops
 from dibs.ambient import Transaction, ambient
@@ -27,9 +28,11 @@ from dibs.errors import (
     KeyTaken,
     UnsupportedConnection,
 )
+from dibs.hooks import Draft, Hooks
 from dibs.jobs import Enqueued, JobRecord, NewJob
 from dibs.ops import Op
 from dibs.registry import Registry, Tasks
+from dibs.secrets import masked, stamped
 from dibs.settings import (
     LONGEST_QUEUE,
     MOST_PAYLOAD,
@@ -56,7 +59,7 @@ logger = logging.getLogger("dibs")
 VARIABLES = ("DIBS_DATABASE_URL", "DATABASE_URL")
 
 
-class Dibs(Registry):
+class Dibs(Registry, Hooks):
     """One queue in one database.
 
     Nothing is opened before it is needed, and what is opened is a few blocking connections per process. Safe to
@@ -76,6 +79,8 @@ class Dibs(Registry):
         notify: bool = True,
         max_payload: int = MOST_PAYLOAD,
         max_releases: int = MOST_RELEASES,
+        lifespan: Callable[[Any], Any] | None = None,
+        scrub: Callable[[str], str] | None = None,
     ) -> None:
         """`url` is the database's; without one DIBS_DATABASE_URL or DATABASE_URL is read.
 
@@ -91,10 +96,14 @@ class Dibs(Registry):
         - `codec`: how arguments and results become JSON; see `Codec`.
         - `notify=False`: enqueue does not wake waiting workers; they find jobs by polling.
         - `max_payload`: bytes of a job's arguments, at most. `max_releases`: how often a job may be released.
+        - `lifespan`: an async context manager, `lifespan(app)`, that a worker enters on the loop of async tasks
+          before its first job and leaves after its last. What it yields is `app.state`, `current_job().state`.
+        - `scrub`: is given each error's text and returns what may be stored and logged of it.
 
         Raises ConfigurationError when there is no URL or it is not one that dibs knows.
         """
         super().__init__()
+        Hooks.__init__(self, lifespan=lifespan, scrub=scrub)
         if hasattr(url, "render_as_string"):
             url = url.render_as_string(hide_password=False)
         url = url or next((os.environ[variable] for variable in VARIABLES if os.environ.get(variable)), None)
@@ -238,6 +247,12 @@ class Dibs(Registry):
                 task.name,
                 len(payload),
             )
+        meta = None
+        if self._on_enqueue:
+            draft = Draft(task.name, options.queue, options.key, options.priority, options.run_at, options.delay)
+            meta = self._meta(draft)
+        if task.signature.has_secrets:
+            meta = stamped(meta, task.signature.secrets_in(call.kwargs))
         return NewJob(
             queue=options.queue,
             task=task.name,
@@ -249,6 +264,7 @@ class Dibs(Registry):
             run_at=options.run_at,
             delay=options.delay,
             retention=options.retention,
+            meta=meta,
         )
 
     def handle(self, task: Task[Any, R], new: NewJob, enqueued: Enqueued) -> Job[R]:
@@ -261,6 +277,8 @@ class Dibs(Registry):
             )
         elif not enqueued.created:
             logger.info("%s with key %r is a duplicate of job %d", task.name, new.task_key, enqueued.id)
+        if self.events.handlers:
+            self.events.tell_enqueued(new, enqueued)
         return Job(task, enqueued.id, enqueued.created)
 
     def warn_once(self, about: str, message: str, *values: object) -> None:
@@ -329,17 +347,25 @@ class Dibs(Registry):
         found = self.store.run(lambda: self.dialect.find(job_id))
         if found is None:
             raise JobNotFound(job_id)
-        return found
+        return self._masked(found)
 
     def jobs(
         self, *, status: str | None = None, queue: str | None = None, limit: int = 100, before: int = 2**62
     ) -> list[JobRecord]:
         """Look the newest jobs up, newest first; `before` an id, to go on from the last page."""
-        return self.store.run(
+        found = self.store.run(
             lambda: self.dialect.list_jobs(
                 status=None if status is None else State(status).value, queue=queue, before=before, limit=limit
             )
         )
+        return [self._masked(job) for job in found]
+
+    def _masked(self, job: JobRecord) -> JobRecord:
+        """Mask what is secret by the task's code as it is now, too: an older row does not say so itself."""
+        task = self.task_named(job.task)
+        if task is None or not task.signature.has_secrets or not isinstance(job.payload, dict):
+            return job
+        return replace(job, payload=masked(job.payload, task.signature.secrets_in(job.payload)))
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Return how many jobs each queue has in each status. Reads every row of the queue's table."""

@@ -69,7 +69,7 @@ class Bulk:
                 raise InvalidArgument(f"[{index}]{dot}{error.path}", error.problem) from None
             chunk.append(new)
             self._read.append((call.task, new))
-            size += len(bytes(new.payload)) + 200
+            size += len(bytes(new.payload)) + (len(bytes(new.meta)) if new.meta is not None else 0) + 200
             if len(chunk) >= self._app.dialect.chunk or size >= CHUNK_BYTES:
                 break
         return chunk

@@ -5,7 +5,7 @@ Plain data; nothing here decides or does anything.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -66,7 +66,7 @@ class Claim:
     id: int
     queue: str
     task: str
-    payload: str
+    payload: str = field(repr=False)  # arguments are never logged
     priority: int
     attempts: int
     max_attempts: int
@@ -150,6 +150,11 @@ class Expired(NamedTuple):
     queue: str
     owner: str | None
     status: State
+    attempts: int = 0
+    max_attempts: int = 0
+    key: str | None = None
+    error: str | None = None
+    meta: str | None = None
 
 
 #: The columns of a job as a person sees it, in the order of `JobRecord`'s fields.
@@ -164,7 +169,8 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A job as its row said when it was looked up. Times are aware UTC, durations seconds.
 
     `payload`, `result`, `errors`, `meta`, `progress` and `checkpoint` are plain JSON values. `duplicates` counts
-    the enqueues with the same key that were refused for the sake of this job.
+    the enqueues with the same key that were refused for the sake of this job. Secret arguments are masked in
+    `payload`, so that nothing that is made of a record can show them; who needs them asks the table.
     """
 
     id: int

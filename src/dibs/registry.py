@@ -15,12 +15,14 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, ParamSpec, TypeVar, overload
 
 from dibs.errors import ConfigurationError
+from dibs.hooks import Around, around_of
 from dibs.retries import Backoff
 from dibs.settings import Options, Seconds
 from dibs.tasks import AsyncTask, SyncTask, Task
 
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Decorator:
@@ -46,6 +48,26 @@ class Registry:
         self.tasks: dict[str, Task[Any, Any]] = {}
         #: What a task here has unless it says otherwise.
         self.defaults = Options()
+        #: The hooks around the runs of these tasks; of an app's, around those of all.
+        self.arounds: list[Around] = []
+
+    def around(self, function: F) -> F:
+        """Call a function around each run: `def` or `async def`, it takes the job and has one `yield`.
+
+        On an app around the runs of all its tasks, on a `Tasks` around those of its own, inside the app's; several
+        nest in the order in which they are registered. A `def` goes around sync tasks, in their thread, and around
+        async ones, on their loop (which it must not block); an `async def` around async tasks alone. The job is
+        `current_job()`.
+
+        - An exception of the task's comes out of the `yield`. It can't be swallowed; a signal (`Retry`, `Release`,
+          `Fail`, `Cancel`) that is raised in its place steers the job.
+        - An error before the `yield` fails the run like one of the task's own. One after it is logged; a run that
+          returned is done.
+
+        Raises ConfigurationError for a function without a `yield`.
+        """
+        self.arounds.append(around_of(function))
+        return function
 
     @overload
     def task(  # type: ignore[overload-overlap]  # a coroutine function is a function, too: the first that fits counts
@@ -108,6 +130,7 @@ class Registry:
             raise ConfigurationError(f"{function!r} is a task already: decorate a function once")
         kind: type[Task[Any, Any]] = AsyncTask if asyncio.iscoroutinefunction(function) else SyncTask
         task = kind(function, options, name, aliases)
+        task.arounds = self.arounds
         self._add(task)
         return task
 

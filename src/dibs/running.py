@@ -6,6 +6,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dibs.errors import Cancel, DibsError, LostClaim
+from dibs.events import meta_from
 from dibs.retries import frees_key, keep
 from dibs.states import State
 
@@ -58,8 +59,17 @@ class CurrentJob:
 
     @property
     def max_attempts(self) -> int:
-        """How many runs this job is allowed."""
         return self._claim.max_attempts
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What the hooks of `@app.on_enqueue` put beside its arguments."""
+        return meta_from(self._claim.meta)
+
+    @property
+    def state(self) -> Any:
+        """What the lifespan of this worker yielded; see `Dibs(lifespan=…)`."""
+        return self._app._state_of(self._worker)
 
     @property
     def claims(self) -> int:

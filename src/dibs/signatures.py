@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from inspect import Parameter
 from typing import Any, Never, NoReturn
 
@@ -20,6 +20,7 @@ from dibs.codec import Codec
 from dibs.decoding import join
 from dibs.errors import ConfigurationError, InvalidArgument
 from dibs.limits import check_text
+from dibs.secrets import holds_secret
 
 _read_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -41,6 +42,8 @@ class Signature:
         self._by_position: list[str] = []
         self._by_position_only: dict[str, Any] = {}
         self._others: list[Any] = []  # the annotation of **kwargs, if there are any
+        self._secret: list[str] = []
+        self._others_are_secret = False
         try:
             declared = inspect.signature(function)
         except Exception as error:
@@ -60,7 +63,10 @@ class Signature:
             )
         if kind is Parameter.VAR_KEYWORD:
             self._others = [annotation]
+            self._others_are_secret = holds_secret(annotation)
             return
+        if holds_secret(annotation):
+            self._secret.append(name)
         self._annotations[name] = annotation
         self._labels[name] = f'"{name}":'
         if parameter.default is Parameter.empty:
@@ -99,6 +105,20 @@ class Signature:
             raise ConfigurationError(f"{where}: {error}") from error
         return annotation
 
+    # -- which arguments are secret ------------------------------------------------------------------
+
+    @property
+    def has_secrets(self) -> bool:
+        return bool(self._secret) or self._others_are_secret
+
+    def is_secret(self, name: str) -> bool:
+        """Must this argument be masked wherever its job is shown?"""
+        return name in self._secret or (self._others_are_secret and name not in self._annotations)
+
+    def secrets_in(self, kwargs: Iterable[str]) -> list[str]:
+        """Return the names of the arguments that are secret in a call with these keywords."""
+        return [*self._secret, *(name for name in kwargs if name not in self._secret and self.is_secret(name))]
+
     # -- for each job ------------------------------------------------------------------------------
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -123,7 +143,12 @@ class Signature:
         """Return the arguments as the text of a JSON object, or raise `InvalidArgument` with the name."""
         members = []
         for name, value in self.bind(args, kwargs).items():
-            text = self._codec.dump(value, path=name)
+            try:
+                text = self._codec.dump(value, path=name)
+            except InvalidArgument as error:
+                if not self.is_secret(name):
+                    raise
+                raise InvalidArgument(error.path, "cannot be stored (it is secret, so no more is said)") from None
             self._read(name, text)
             members.append((self._labels.get(name) or f"{_quoted(name)}:") + text)
         return "{" + ",".join(members) + "}"
@@ -148,6 +173,8 @@ class Signature:
         try:
             return self._codec.load(text, annotation)
         except InvalidArgument as error:
+            if self.is_secret(name):
+                raise InvalidArgument(name, "does not fit its annotation (it is secret, so no more is said)") from None
             raise InvalidArgument(join(name, error.path), error.problem) from error
 
     def _check_other(self, name: str) -> None:

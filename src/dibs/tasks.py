@@ -17,6 +17,7 @@ from dibs.states import FINAL, State
 
 if TYPE_CHECKING:
     from dibs.app import Dibs
+    from dibs.hooks import Around
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -37,6 +38,7 @@ class Task(Generic[P, R]):
         self.options = options
         self.name = name(task_name if task_name is not None else name_of(function), "name", longest=LONGEST_TASK)
         self.aliases = tuple(name(alias, "aliases", longest=LONGEST_TASK) for alias in aliases)
+        self.arounds: list[Around] = []  # those of the registry that it was registered with
         self._app: Dibs | None = None
         self._signature: Signature | None = None
         self._check_kind()

@@ -14,6 +14,7 @@ import msgspec
 from dibs.dialects.spelling import Spelling
 from dibs.jobs import RECORD_COLUMNS, JobRecord
 from dibs.ops import Op, Row, execute, fetch
+from dibs.secrets import masked, unstamped
 from dibs.states import State
 
 _RECORD_FIELDS = [name.strip() for name in RECORD_COLUMNS.split(",")]
@@ -172,6 +173,8 @@ class People(Spelling):
             values[name] = self.moment_or_none(values[name])
         for name in _JSON:
             values[name] = None if values[name] is None else msgspec.json.decode(values[name])
+        values["meta"], secret = unstamped(values["meta"])
+        values["payload"] = masked(values["payload"], secret)
         values["errors"] = values["errors"] or []
         values["status"] = State(values["status"])
         return JobRecord(**values, duplicates=duplicates)

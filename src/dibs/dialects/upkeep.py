@@ -40,7 +40,7 @@ class Upkeep(Spelling):
     """
     LOCK_EXPIRED: ClassVar[str] = """
         SELECT id, task, queue, attempts, max_attempts, crashes, claims, lease_owner, task_key, key_until, retention,
-               errors, CASE WHEN cancel_requested_at IS NULL THEN 0 ELSE 1 END
+               errors, CASE WHEN cancel_requested_at IS NULL THEN 0 ELSE 1 END, meta
         FROM dibs_jobs
         WHERE id {in_ids} AND status = 'running' AND lease_until < {now} ORDER BY id {for_update} {skip_locked}
     """
@@ -67,17 +67,16 @@ class Upkeep(Spelling):
         expired: list[Expired] = []
         back: dict[str, list[int]] = defaultdict(list)
         for row in rows:
-            (job_id, task, queue, attempts, most, crashes, claims, owner, key, key_until, retention, errors, cancel) = (
-                row
-            )
+            (job_id, task, queue, attempts, most, crashes, claims, owner, key, key_until, retention, errors) = row[:12]
+            cancel, meta = row[12:]
             status, reason = after_expiry(
                 attempts=attempts, max_attempts=most, crashes=crashes + 1, cancelling=bool(cancel)
             )
-            expired.append(Expired(job_id, task, queue, owner, status))
+            error = f"{reason} (last held by {owner})" if reason else f"its lease ran out: {owner} went quiet"
+            expired.append(Expired(job_id, task, queue, owner, status, attempts, most, key, error, meta))
             if status is State.READY:
                 back[owner].append(job_id)
                 continue
-            error = f"{reason} (last held by {owner})"
             yield from execute(
                 self.END_EXPIRED,
                 id=job_id,
@@ -227,6 +226,13 @@ class Upkeep(Spelling):
     def cancelling(self, ids: Iterable[int]) -> Op[set[int]]:
         """Return which of these running jobs a person wants cancelled."""
         rows = yield from fetch(self.FIND_CANCELLING, alone=True, ids=self.ids(ids))
+        return {row[0] for row in rows}
+
+    FIND_CANCELLED: ClassVar[str] = "SELECT id FROM dibs_jobs WHERE id {in_ids} AND status = 'cancelled'"
+
+    def cancelled(self, ids: Iterable[int]) -> Op[set[int]]:
+        """Return which of these jobs are cancelled, whatever the verdicts about them said."""
+        rows = yield from fetch(self.FIND_CANCELLED, alone=True, ids=self.ids(ids))
         return {row[0] for row in rows}
 
     # -- why a poll came back empty ----------------------------------------------------------------

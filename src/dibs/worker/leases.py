@@ -15,6 +15,7 @@ from dibs.errors import DatabaseError
 from dibs.store import Store
 from dibs.worker.outage import Outage
 from dibs.worker.runs import Holdings
+from dibs.worker.telling import tell
 
 logger = logging.getLogger("dibs")
 
@@ -74,6 +75,7 @@ class Leases:
                             "job %d: its lease ran out and it was taken back; %s is told", job_id, run.task.name
                         )
                         run.lose()
+                        tell(run.task.app, "lost", run, worker=self._worker, ran=run.ran())
                     self._holdings.drop(run)
                 elif job_id in renewal.renewed:
                     run.good_until = sent + self._lease

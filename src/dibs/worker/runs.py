@@ -22,6 +22,7 @@ class Run:
         "cancelling",
         "claim",
         "ended",
+        "exception",
         "finished",
         "good_until",
         "interrupt",
@@ -41,6 +42,7 @@ class Run:
         self.finished = False  # its task has settled it in a transaction of its own
         self.stuck = False  # it ran out of time, was settled, and its code is still running
         self.interrupt: Callable[[], None] | None = None  # ends its code, where that can be done
+        self.exception: BaseException | None = None  # what its task raised, kept only where events tell of it
         self._lost = False
         self._unreported = [None]
 
@@ -48,6 +50,11 @@ class Run:
     def lost(self) -> bool:
         """Is the claim lost, or may it be, since the lease could not be renewed in time?"""
         return self._lost or time.monotonic() > self.good_until
+
+    @property
+    def known_lost(self) -> bool:
+        """Was it told already that the claim is lost?"""
+        return self._lost
 
     def lose(self) -> None:
         self._lost = True

@@ -19,6 +19,8 @@ from dibs.retries import DAY
 from dibs.states import State
 from dibs.store import Store
 from dibs.worker.runs import Holdings, Run
+from dibs.worker.scrubbing import scrub_of
+from dibs.worker.telling import tell_settled
 from dibs.worker.verdicts import Outcome, Raised, Returned, Rules, decide
 
 logger = logging.getLogger("dibs")
@@ -58,7 +60,11 @@ class Settling:
             error = RuntimeError("finish() was called, but its transaction was not committed: its writes are not there")
             outcome = Raised(error)
         options = run.task.options
-        rules = Rules(options.backoff, self._app.max_releases, options.fail_on, options.retry_on)
+        rules = Rules(
+            options.backoff, self._app.max_releases, options.fail_on, options.retry_on, scrub_of(run.task, run.claim)
+        )
+        if self._app.events.handlers and isinstance(outcome, Raised):
+            run.exception = outcome.error
         verdict = decide(run.claim, outcome, rules, ran=run.ran(), at=run.database_now(), dice=self._dice)
         self._outbox.append((run, verdict))
         self._ring()
@@ -103,6 +109,8 @@ class Settling:
             return
         for run, verdict in batch:
             self._take_note(run, verdict, answers[verdict.id])
+        entries = [(run, verdict, answers[verdict.id]) for run, verdict in batch] if self._app.events.handlers else []
+        tell_settled(self._app, self._store, entries, worker=self._worker)
 
     def _settle_bare(self, run: Run, verdict: Verdict, error: DatabaseError) -> None:
         """Settle a job whose verdict the database refuses, without what may be the reason: texts, or the deletion."""
@@ -120,6 +128,7 @@ class Settling:
         )
         answers = self._store.run(lambda: self._dialect.settle([bare], worker=self._worker))
         self._take_note(run, bare, answers[bare.id])
+        tell_settled(self._app, self._store, [(run, bare, answers[bare.id])], worker=self._worker)
 
     def _take_note(self, run: Run, verdict: Verdict, settled: Settled) -> None:
         if settled is Settled.LOCKED:

@@ -17,9 +17,12 @@ from typing import Any
 
 from dibs.app import Dibs
 from dibs.errors import InvalidArgument
+from dibs.loop import TaskLoop
 from dibs.running import CurrentJob, _current
 from dibs.settings import MOST_RESULT
+from dibs.worker import arounds
 from dibs.worker.runs import Run
+from dibs.worker.telling import tell
 from dibs.worker.verdicts import Outcome, Raised, Returned, Stopped, TimedOut, Undecodable
 
 logger = logging.getLogger("dibs")
@@ -93,6 +96,7 @@ class Slots(ABC):
         if run.lost:
             return Stopped()
         run.begin()
+        tell(self._app, "started", run, worker=self._worker)
         try:
             return run.task.signature.load(run.claim.payload)
         except InvalidArgument as problem:
@@ -159,9 +163,10 @@ class ThreadSlots(Slots):
             self._end(run, prepared)
             return
         args, kwargs = prepared
-        _current.set(self._current(run))
+        job = self._current(run)
+        _current.set(job)
         try:
-            outcome = self._returned(run, run.task.function(*args, **kwargs))
+            outcome = self._returned(run, arounds.call(run.task, job, args, kwargs))
         except BaseException as error:  # noqa: BLE001 - SystemExit too: a task must not end its worker's thread
             outcome = Raised(error)
         self._end(run, outcome)
@@ -179,19 +184,14 @@ class LoopSlots(Slots):
 
     def __init__(self, app: Dibs, worker: str, size: int, tasks: Sequence[str], report: Report) -> None:
         super().__init__(app, worker, size, tasks, report)
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.loop = TaskLoop()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def _admit(self, runs: Sequence[Run]) -> None:
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            threading.Thread(target=self._loop.run_forever, name="dibs-loop", daemon=True).start()
-        self._loop.call_soon_threadsafe(self._fill)
+        self.loop.get().call_soon_threadsafe(self._fill)
 
     def close(self) -> None:
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._loop = None
+        self.loop.close()
 
     def _fill(self) -> None:
         while self._waiting and len(self._busy) < self.size:
@@ -203,8 +203,7 @@ class LoopSlots(Slots):
             if self._waiting.pop(run.claim.id, None) is not run:
                 self._busy.discard(run)
                 continue
-            assert self._loop is not None
-            task = self._loop.create_task(self._run(run), context=Context())
+            task = asyncio.get_running_loop().create_task(self._run(run), context=Context())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -218,9 +217,10 @@ class LoopSlots(Slots):
         self._fill()
 
     async def _call(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
-        _current.set(self._current(run))
+        job = self._current(run)
+        _current.set(job)
         loop = asyncio.get_running_loop()
-        task = loop.create_task(run.task.function(*args, **kwargs))
+        task = loop.create_task(arounds.acall(run.task, job, args, kwargs))
         run.interrupt = lambda: _call_if_open(loop, task.cancel)
         if run.cancelling or run.lost:
             task.cancel()

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from dibs.errors import DatabaseError, DatabaseUnavailable
+from dibs.jobs import Expired
 from dibs.store import Store
 from dibs.worker.outage import Outage
 
@@ -34,12 +35,20 @@ class Upkeep:
     """Takes back claims whose lease ran out, prunes finished rows, folds duplicates."""
 
     def __init__(
-        self, store: Store, outage: Outage, *, lease: float, woke: Callable[[], None], tick: float | None = None
+        self,
+        store: Store,
+        outage: Outage,
+        *,
+        lease: float,
+        woke: Callable[[], None],
+        tick: float | None = None,
+        tell: Callable[[Expired], None] = lambda _: None,
     ) -> None:
         self._store = store
         self._dialect = store.dialect
         self._outage = outage
         self._woke = woke
+        self._tell = tell
         self.tick = tick if tick is not None else tick_for(lease)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="dibs-upkeep", daemon=True)
@@ -87,6 +96,7 @@ class Upkeep:
                 logger.warning(
                     "job %d: the lease of %s ran out in %s; it is %s now", job.id, job.task, job.owner, job.status
                 )
+                self._tell(job)
             if expired:
                 self._woke()
             if len(expired) < EXPIRE_BATCH:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -61,17 +62,25 @@ class Rules:
     max_releases: int
     fail_on: tuple[type[BaseException], ...] = ()
     retry_on: tuple[type[BaseException], ...] | None = None
+    scrub: Callable[[str], str] | None = None
+
+    def text_of(self, error: BaseException) -> str:
+        return text_of(error, self.scrub)
+
+    def clean(self, text: str) -> str:
+        return clean(text, self.scrub)
 
 
 def decide(claim: Claim, outcome: Outcome, rules: Rules, *, ran: float | None, at: str, dice: random.Random) -> Verdict:
     """Return the verdict about a run that took `ran` seconds (None: it never started) and ended at `at`."""
+    text_of, clean = rules.text_of, rules.clean
     if isinstance(outcome, Returned):
         result = None if outcome.result is None else msgspec.Raw(outcome.result.encode())
         return _ended(claim, State.DONE, ran=ran, result=result)
     if isinstance(outcome, Stopped):
         return _back(claim, delay=0.0, ran=ran)
     if isinstance(outcome, Undecodable):
-        return _ended(claim, State.FAILED, ran=ran, error=outcome.problem, at=at)
+        return _ended(claim, State.FAILED, ran=ran, error=clean(outcome.problem), at=at)
     if isinstance(outcome, TimedOut):
         error = f"timed out after {outcome.timeout:g} s (attempt {claim.attempts} of {claim.max_attempts})"
         return _retry(claim, error, rules, delay=None, ran=ran, at=at, dice=dice)
@@ -167,13 +176,13 @@ def _errors(claim: Claim, error: str, at: str) -> msgspec.Raw:
 # -- error texts ---------------------------------------------------------------------------------
 
 
-def text_of(error: BaseException) -> str:
+def text_of(error: BaseException, scrub: Callable[[str], str] | None = None) -> str:
     """Return an exception's traceback from the task's own code on, fit to be stored."""
     try:
         text = "".join(traceback.format_exception(type(error), error, _from_task(error.__traceback__)))
     except Exception as problem:  # noqa: BLE001 - an exception may be too odd to print; its job must not hang on it
         text = f"{type(error).__name__} (it could not be printed: {type(problem).__name__})"
-    return clean(text.strip())
+    return clean(text.strip(), scrub)
 
 
 #: The packages whose code stands between a slot and the task.
@@ -187,8 +196,13 @@ def _from_task(trace: TracebackType | None) -> TracebackType | None:
     return trace
 
 
-def clean(text: str) -> str:
-    """Return a text that every database can store, its head and tail if it is too long."""
+def clean(text: str, scrub: Callable[[str], str] | None = None) -> str:
+    """Return a text that every database can store, its head and tail if it is too long.
+
+    It is scrubbed before it is cut, so that no half of a secret is left at the cut.
+    """
+    if scrub is not None:
+        text = scrub(text)
     return shorten(text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode(), MOST_ERROR)
 
 

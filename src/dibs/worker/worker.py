@@ -9,18 +9,22 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import FrameType
 from typing import Any
 
 from dibs.app import Dibs
 from dibs.errors import ConfigurationError, DatabaseUnavailable, InvalidArgument
+from dibs.loop import TaskLoop
 from dibs.settings import LONGEST_LEASE, LONGEST_QUEUE, Seconds, integer, name, seconds
 from dibs.store import Store
 from dibs.worker.fetcher import Fetcher
 from dibs.worker.leases import Leases
+from dibs.worker.lifespan import Lifespan
 from dibs.worker.outage import Outage
 from dibs.worker.runs import Holdings
 from dibs.worker.slots import LoopSlots, Slots, ThreadSlots
+from dibs.worker.telling import tell_expired
 from dibs.worker.upkeep import Upkeep, tick_for
 from dibs.worker.wakeups import Wakeups
 
@@ -130,13 +134,35 @@ class Worker:
             idle_poll=self.app.dialect.idle_poll.total_seconds(),
         )
         fetcher.slots = self._slots(fetcher)
+        loop = next((slots.loop for slots in fetcher.slots if isinstance(slots, LoopSlots)), None) or TaskLoop()
+        lifespan = Lifespan(self.app, loop, worker=self.name, broke=self._fail)
         leases = Leases(store("leases"), holdings, outage, worker=self.name, lease=self.lease)
         upkeep_store = store("upkeep", gap=max(3 * tick_for(self.lease), 1.0))
-        upkeep = Upkeep(upkeep_store, outage, lease=self.lease, woke=fetcher.wake)
+        tell = partial(tell_expired, self.app)
+        upkeep = Upkeep(upkeep_store, outage, lease=self.lease, woke=fetcher.wake, tell=tell)
         parts: list[Leases | Upkeep | Wakeups] = [leases, upkeep]
         if self.app.dialect.channel is not None and self.app.notify:
             listening = store("wakeups")
             parts.append(Wakeups(listening, fetcher.wake, lambda: fetcher.poll_at_least_every(DEAF_POLL)))
+        self.app.events.loop, loop_before = loop, self.app.events.loop
+        try:
+            if lifespan.enter(self._stopping):
+                self._work(fetcher, parts)
+        finally:
+            self.app.events.flush()
+            lifespan.leave()
+            self.app.events.loop = loop_before
+            for slots in fetcher.slots:
+                slots.close()
+            loop.close()
+            for each in stores:
+                each.close()
+        logger.info("worker %s has stopped", self.name)
+        if self._failure is not None:
+            raise self._failure
+
+    def _work(self, fetcher: Fetcher, parts: Sequence[Leases | Upkeep | Wakeups]) -> None:
+        """Start the parts, wait until the fetcher has ended, and end the others."""
         self._fetcher = fetcher
         if self._stopping.is_set():
             fetcher.stop(grace=self.grace)
@@ -155,21 +181,19 @@ class Worker:
             pass
         for part in reversed(parts):
             part.close()
-        for slots in fetcher.slots:
-            slots.close()
-        for each in stores:
-            each.close()
-        logger.info("worker %s has stopped", self.name)
-        if self._failure is not None:
-            raise self._failure
 
     def _fetch(self, fetcher: Fetcher) -> None:
         try:
             fetcher.loop()
         except BaseException as error:  # noqa: BLE001 - raised again by whoever called run()
-            self._failure = error
+            self._failure = self._failure or error
         finally:
             self._done.set()
+
+    def _fail(self, error: BaseException) -> None:
+        """Stop because of an error, which `run` raises in the end."""
+        self._failure = self._failure or error
+        self.stop()
 
     def _slots(self, fetcher: Fetcher) -> list[Slots]:
         kinds: list[tuple[type[Slots], str, int]] = [(ThreadSlots, "thread", THREADS), (LoopSlots, "loop", ASYNC_SLOTS)]

@@ -4,47 +4,39 @@ CONN_MAX_AGE are closed before and after.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
-from inspect import iscoroutinefunction
+import asyncio
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.db import close_old_connections
 
-from dibs.running import _current
 
-
-def closing(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a task's function so that a worker closes old connections around it. Called by hand it is as it was."""
-    if iscoroutinefunction(function):
-
-        @wraps(function)
-        async def arun(*args: Any, **kwargs: Any) -> Any:
-            if not _in_worker():
-                return await function(*args, **kwargs)
-            # Where async code uses the ORM: in the one thread that Django keeps for it.
-            close = sync_to_async(close_old_connections, thread_sensitive=True)
-            await close()
-            try:
-                return await function(*args, **kwargs)
-            finally:
-                await close()
-
-        return arun
-
-    @wraps(function)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        if not _in_worker():
-            return function(*args, **kwargs)
+def closing(job: Any) -> Iterator[None]:
+    """Close old connections of a sync task's thread, before and after."""
+    if _on_a_loop():  # there is no connection of Django's there; see `aclosing`
+        yield
+        return
+    close_old_connections()
+    try:
+        yield
+    finally:
         close_old_connections()
-        try:
-            return function(*args, **kwargs)
-        finally:
-            close_old_connections()
-
-    return run
 
 
-def _in_worker() -> bool:
-    return _current.get(None) is not None
+async def aclosing(job: Any) -> AsyncIterator[None]:
+    """Close old connections of the one thread in which async code uses Django's ORM, before and after."""
+    close = sync_to_async(close_old_connections, thread_sensitive=True)
+    await close()
+    try:
+        yield
+    finally:
+        await close()
+
+
+def _on_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -17,14 +17,14 @@ from dibs.app import Dibs
 from dibs.bindings import OwnConnection, connector
 from dibs.bindings.django_address import address, can_be_shared, fingerprint, password
 from dibs.contrib.django import discovery
-from dibs.contrib.django.closing import closing
+from dibs.contrib.django.closing import aclosing, closing
 from dibs.contrib.django.settings import Settings, read
 from dibs.contrib.django.stores import JoiningStore
 from dibs.dialects import DatabaseUrl, Dialect, dialect_for
 from dibs.errors import ConfigurationError
 from dibs.ops import Op
 from dibs.store import Store
-from dibs.tasks import Call, Job, Task
+from dibs.tasks import Call, Job
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -59,6 +59,8 @@ class ProjectDibs(Dibs):
             **settings.passed_on,
         )
         self.defaults = settings.defaults
+        self.around(closing)
+        self.around(aclosing)
 
     def __repr__(self) -> str:
         return f"<dibs of the database {self.alias!r}>"
@@ -131,10 +133,6 @@ class ProjectDibs(Dibs):
         return jobs
 
     # -- tasks --------------------------------------------------------------------------------------
-
-    def _add(self, task: Task[Any, Any]) -> None:
-        super()._add(task)
-        task.function = closing(task.function)
 
     def load(self) -> None:
         """Import the tasks of every installed app, and DIBS["IMPORTS"]. A worker does it when it starts."""

@@ -128,7 +128,7 @@ class JobAdmin(admin.ModelAdmin):
 
     @admin.display(description="meta")
     def beside(self, job: Job) -> Any:
-        return shown.as_json(job.meta)
+        return shown.beside(job)
 
 
 def _chunks(ids: Iterator[int]) -> Iterator[list[int]]:

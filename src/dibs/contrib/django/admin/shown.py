@@ -7,14 +7,25 @@ from typing import Any
 
 from django.utils.html import format_html, format_html_join
 
+from dibs.contrib.django import app
 from dibs.contrib.django.models import Job
+from dibs.secrets import masked, unstamped
 
 _PRE = '<pre style="white-space: pre-wrap; margin: 0; max-height: 40em; overflow: auto">{}</pre>'
 
 
 def arguments(job: Job) -> Any:
-    """Return a job's arguments as they may be seen."""
-    return as_json(job.payload)
+    """Return a job's arguments, the secret ones masked: those that the row names, and those of the code as it is now."""
+    _, secret = unstamped(job.meta)
+    task = app.task_named(job.task)
+    if task is not None and task.signature.has_secrets and isinstance(job.payload, dict):
+        secret = [*secret, *task.signature.secrets_in(job.payload)]
+    return as_json(masked(job.payload, secret))
+
+
+def beside(job: Job) -> Any:
+    """Return what hooks put beside the arguments."""
+    return as_json(unstamped(job.meta)[0])
 
 
 def as_json(value: Any) -> Any:
