@@ -66,7 +66,10 @@ class InTransactions(TransactionTestCase):
     def test_outside_it_commits_at_once(self) -> None:
         """Without a transaction the job is there at once, over a connection of dibs' own."""
         job = send_receipt.enqueue(1)
-        self.assertEqual(app.new_store().run(lambda: app.dialect.find(job.id)).id, job.id)  # type: ignore[union-attr]
+        alone = app.new_store()
+        self.assertEqual(alone.run(app.dialect.counts), {"mail": {"ready": 1}})
+        alone.close()
+        self.assertEqual(app.job(job.id).task, "shop.tasks.send_receipt")
 
     def test_async_code(self) -> None:
         """aenqueue() and aenqueue_many() work in async code, where no transaction can be."""
