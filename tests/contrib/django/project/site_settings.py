@@ -36,6 +36,7 @@ DATABASES: dict[str, Any] = {
 DIBS: dict[str, Any] = json.loads(os.environ.get("DIBS_DJANGO_SETTINGS", "{}"))
 
 SECRET_KEY = "for tests alone"
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 USE_TZ = not os.environ.get("DIBS_DJANGO_NAIVE")
 TIME_ZONE = "Asia/Tokyo"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

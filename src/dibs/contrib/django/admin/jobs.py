@@ -35,7 +35,10 @@ class JobAdmin(admin.ModelAdmin):
     actions = ("cancel", "requeue")
     fieldsets = (
         (None, {"fields": ("id", "task", "status", "queue", "priority", "task_key", "arguments")}),
-        ("When", {"fields": ("created_at", "run_at", "started_at", "finished_at", "expires_at", "cancel_requested_at")}),
+        (
+            "When",
+            {"fields": ("created_at", "run_at", "started_at", "finished_at", "expires_at", "cancel_requested_at")},
+        ),
         ("Attempts", {"fields": ("tried", "crashes", "releases", "lease_owner", "lease_until", "last_errors")}),
         ("What it gave", {"fields": ("returned", "progress_so_far", "last_checkpoint", "beside")}),
     )

@@ -35,7 +35,10 @@ def as_json(value: Any) -> Any:
 
 def last_errors(job: Job) -> Any:
     """Return the errors that the row keeps, the last one first, and the reason of its end where that is another."""
-    kept = [(f"attempt {entry.get('attempt')} {entry.get('at', '')[:19]}", entry.get("error", "")) for entry in job.errors or []]
+    kept = [
+        (f"attempt {entry.get('attempt')} {entry.get('at', '')[:19]}", entry.get("error", ""))
+        for entry in job.errors or []
+    ]
     shown = [(title, format_html(_PRE, error)) for title, error in reversed(kept)]
     if job.error and all(error != job.error for _, error in kept):
         shown.insert(0, ("", format_html(_PRE, job.error)))

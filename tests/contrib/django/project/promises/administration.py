@@ -124,7 +124,9 @@ class Queues(TestCase):
         self.assertContains(page, "Paused mail")
         self.assertContains(page, "by u0, in the admin")
         self.assertEqual(Queue.objects.filter(paused_at__isnull=False).count(), 2)
-        self.assertContains(self.client.post(QUEUES, {"action": "pause", "queue": "mail"}, follow=True), "Paused already: mail")
+        self.assertContains(
+            self.client.post(QUEUES, {"action": "pause", "queue": "mail"}, follow=True), "Paused already: mail"
+        )
         self.client.post(QUEUES, {"action": "resume", "queue": ["mail", "new"]})
         self.assertEqual(Queue.objects.filter(paused_at__isnull=False).count(), 0)
 
