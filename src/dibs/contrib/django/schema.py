@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db.migrations.operations.base import Operation
 from django.db.migrations.exceptions import IrreversibleError
+from django.db.migrations.operations.base import Operation
 
 from dibs import migrations, ops
 from dibs.bindings import bind, is_async

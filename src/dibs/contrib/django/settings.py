@@ -44,7 +44,7 @@ class Settings:
     migrations: str = "django"
     autodiscover: tuple[str, ...] = ("tasks",)
     imports: tuple[str, ...] = ()
-    defaults: Options = Options()
+    defaults: Options = field(default_factory=Options)
     passed_on: Mapping[str, Any] = field(default_factory=dict)
 
 

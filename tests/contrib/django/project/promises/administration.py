@@ -8,11 +8,11 @@ from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.test import TestCase
 from django.test.utils import CaptureQueriesContext
+from shop.tasks import add, send_receipt
 
 from dibs.contrib.django import app
 from dibs.contrib.django.models import Job, Queue
 from dibs.states import State
-from shop.tasks import add, send_receipt
 
 JOBS = "/admin/dibs/job/"
 QUEUES = "/admin/dibs/queue/"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from asgiref.sync import async_to_sync
 from django.db import transaction
 from django.test import TestCase, TransactionTestCase
+from shop.models import Order
+from shop.tasks import count_orders, send_receipt
 
 from dibs.contrib.django import app
 from dibs.contrib.django.models import Job
 from dibs.contrib.django.testing import forget_jobs
 from dibs.states import State
-from shop.models import Order
-from shop.tasks import count_orders, send_receipt
 
 
 class Undo(Exception):

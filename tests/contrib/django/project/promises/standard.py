@@ -11,6 +11,8 @@ from django.db import transaction
 from django.test import TestCase, TransactionTestCase
 from django.test.utils import override_settings
 from django.utils import timezone
+from shop import tasks
+from shop.elsewhere import lost
 
 from dibs.contrib.django import app
 from dibs.contrib.django.backend import DibsBackend
@@ -19,8 +21,6 @@ from dibs.contrib.django.standard import InvalidTask, Status, TaskResultDoesNotE
 from dibs.contrib.django.testing import forget_jobs
 from dibs.states import State
 from promises.working import run_what_is_due
-from shop import tasks
-from shop.elsewhere import lost
 
 
 class Heard:

@@ -6,12 +6,12 @@ import threading
 
 from django.db import connection, connections
 from django.test import TransactionTestCase
+from shop.models import Note, Order
+from shop.tasks import count_orders, decline, send_receipt
 
 from dibs.contrib.django import app
 from dibs.contrib.django.testing import forget_jobs
 from dibs.states import State
-from shop.models import Note, Order
-from shop.tasks import count_orders, decline, send_receipt
 
 
 def run_what_is_due() -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Any
+
 from dibs.contrib.django.standard import PACKAGE
 
-if PACKAGE == "django.tasks":
-    from django.tasks import task
-else:
-    from django_tasks import task
+task: Any = import_module(PACKAGE).task  # as `from django.tasks import task`, wherever that is
 
 
 @task
