@@ -114,7 +114,7 @@ class TestPromises:
         assert json.loads(site.manage("dibs", "jobs", "--json"))[0]["id"] == 1
         assert "mail" in site.manage("dibs", "status")
         assert "up to date" in site.manage("dibs", "migrate")
-        assert "dibs worker" in site.manage("dibs", "--help")
+        assert "manage.py dibs [OPTIONS]" in site.manage("dibs", "--help")
 
     def test_several_processes(self, site: Site) -> None:
         """--processes starts this project's workers, and SIGTERM ends them."""

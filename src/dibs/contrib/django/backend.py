@@ -30,7 +30,7 @@ _OF_ENQUEUE = ("max_attempts", "retention")
 _OF_RUNS = ("timeout", "backoff", "retry_on", "fail_on")
 
 
-class DibsBackend(BaseTaskBackend):  # type: ignore[misc]  # its class is looked up at run time
+class DibsBackend(BaseTaskBackend):
     """Enqueues on the connection of the current `atomic()`; the jobs are run by `manage.py dibs worker`."""
 
     supports_defer = True

@@ -73,4 +73,4 @@ class Queue(models.Model):
         db_table = table("queues")
 
     def __str__(self) -> str:
-        return self.queue
+        return f"{self.queue}"

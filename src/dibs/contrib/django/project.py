@@ -93,12 +93,12 @@ class ProjectDibs(Dibs):
         return connect_if_shared
 
     @property
-    def dialect(self) -> Dialect:  # type: ignore[override]  # worked out again when the database is another one
+    def dialect(self) -> Dialect:
         """The SQL of the project's database."""
         return self._here().dialect
 
     @property
-    def store(self) -> JoiningStore:  # type: ignore[override]
+    def store(self) -> JoiningStore:
         """Django's connection inside `atomic()`, dibs' own outside."""
         return self._here().store
 

@@ -58,12 +58,12 @@ def read() -> Settings:
             near = difflib.get_close_matches(str(name).upper(), [*_READERS, *PASSED_ON], n=1)
             advice = f": did you mean {near[0]!r}?" if near else ""
             raise ConfigurationError(f"settings.DIBS has no {name!r}{advice}")
-    ours = dict(reader(given[name]) for name, reader in _READERS.items() if name in given)
+    ours: dict[str, Any] = dict(reader(given[name]) for name, reader in _READERS.items() if name in given)
     passed_on = {name.lower(): _resolved(name, value) for name, value in given.items() if name in PASSED_ON}
     return Settings(**ours, passed_on=passed_on)
 
 
-def _alias(value: Any) -> tuple[str, str]:
+def _alias(value: Any) -> tuple[str, Any]:
     if value not in project.DATABASES:
         raise ConfigurationError(f"settings.DIBS['DATABASE'] is {value!r}, and settings.DATABASES has no such alias")
     return "alias", value

@@ -17,7 +17,7 @@ class NearPaginator(Paginator):
     """Counts to COUNTED at most."""
 
     @property
-    def count(self) -> int:  # type: ignore[override]
+    def count(self) -> int:
         if not hasattr(self, "_count"):
             self._count: int = self.object_list[:COUNTED].count()
         return self._count
