@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -98,6 +99,8 @@ class TestPromises:
 
     def test_in_parallel(self, site: Site) -> None:
         """Each process of a parallel test run has its own database, and dibs goes there too."""
+        if site.url.startswith("m") and shutil.which("mysqldump") is None:
+            pytest.skip("Django copies this kind of database with mysqldump")
         site.manage("test", "--noinput", "--parallel", "2", "promises.enqueueing", "promises.administration")
 
     def test_the_whole_way(self, site: Site) -> None:
