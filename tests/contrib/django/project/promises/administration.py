@@ -8,7 +8,7 @@ from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.test import TestCase
 from django.test.utils import CaptureQueriesContext
-from shop.tasks import add, send_receipt
+from shop.tasks import add, log_in, send_receipt
 
 from dibs.contrib.django import app
 from dibs.contrib.django.models import Job, Queue
@@ -72,6 +72,14 @@ class Jobs(TestCase):
         self.assertNotContains(page, "deletelink")
         self.assertEqual(self.client.post(f"{JOBS}{job.id}/change/", {"queue": "x"}).status_code, 403)
         self.assertEqual(self.client.post(f"{JOBS}{job.id}/delete/", {"post": "yes"}).status_code, 403)
+
+    def test_secrets(self) -> None:
+        """A secret argument is masked."""
+        job = log_in.enqueue("zoe", password="hunter2")
+        page = self.client.get(f"{JOBS}{job.id}/change/")
+        self.assertContains(page, "zoe")
+        self.assertNotContains(page, "hunter2")
+        self.assertNotContains(page, "dibs.secret")
 
     def test_cancel_and_requeue(self) -> None:
         """They work on what they can, say what was left, and are logged."""

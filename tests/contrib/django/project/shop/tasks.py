@@ -7,6 +7,7 @@ from typing import Any
 
 from dibs.contrib.django import app
 from dibs.contrib.django.standard import PACKAGE
+from dibs.secrets import Secret
 from shop.models import Note, Order
 
 task: Any = import_module(PACKAGE).task  # as `from django.tasks import task`, wherever that is
@@ -26,6 +27,10 @@ async def count_orders() -> int:
 @app.task(max_attempts=1)
 def decline(card: str) -> None:
     raise ValueError(f"no {card}")
+
+
+@app.task
+def log_in(user: str, password: Secret[str]) -> None: ...
 
 
 @task

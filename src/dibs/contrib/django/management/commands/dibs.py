@@ -50,13 +50,15 @@ def _run(arguments: Sequence[str], *, name: str, program: list[str]) -> int:
 
 
 def _with_app(arguments: list[str]) -> list[str]:
-    """Put the app in where a command takes one as its first argument."""
+    """Name the app where a command wants to be told."""
     from dibs.cli.commands import commands
 
     command = commands.get_command(click.Context(commands), arguments[0]) if arguments else None
-    if command is None or not any(isinstance(each, click.Argument) and each.name == "app" for each in command.params):
-        return arguments
-    return [arguments[0], _APP, *arguments[1:]]
+    for parameter in command.params if command is not None else []:
+        if parameter.name == "app":
+            named = [_APP] if isinstance(parameter, click.Argument) else [parameter.opts[0], _APP]
+            return [arguments[0], *named, *arguments[1:]]
+    return arguments
 
 
 def _without_djangos(arguments: Sequence[str]) -> list[str]:
