@@ -19,7 +19,7 @@ from dibs.ambient import Transaction, ambient
 from dibs.bindings import bind, connector, is_async
 from dibs.bulk import Bulk
 from dibs.codec import Codec, JsonCodec
-from dibs.dialects import EXAMPLE, Dialect, dialect_for, parse
+from dibs.dialects import EXAMPLE, DatabaseUrl, Dialect, dialect_for, parse
 from dibs.errors import (
     AutocommitConnection,
     ConfigurationError,
@@ -84,7 +84,8 @@ class Dibs(Registry, Hooks):
     ) -> None:
         """`url` is the database's; without one DIBS_DATABASE_URL or DATABASE_URL is read.
 
-        It may be a string or a URL object of SQLAlchemy's, and have a driver's name in it, which is ignored.
+        It may be a string or a URL object of SQLAlchemy's, and have a driver's name in it, which is ignored. Or a
+        function that answers the parsed URL, asked anew each time: where a framework knows it, and may change it.
 
         - `password`: asked for the password at each connect, for tokens that expire.
         - `schema`: where dibs' tables are, instead of the usual place. `prefix`: comes before their names, for
@@ -111,7 +112,7 @@ class Dibs(Registry, Hooks):
                 f'no database: write Dibs("{EXAMPLE}"), or set {" or ".join(VARIABLES)}. '
                 "There is no default, so that a program that lacks its variable does not queue into a file of its own"
             )
-        self.url = parse(url)
+        self._url: DatabaseUrl | Callable[[], DatabaseUrl] = url if callable(url) else parse(url)
         self._schema = None if schema is None else name(schema, "schema", longest=60)
         self._prefix = prefix_of(prefix)
         self._password = password
@@ -128,6 +129,11 @@ class Dibs(Registry, Hooks):
 
     def __repr__(self) -> str:
         return f"<dibs {self.url}>"
+
+    @property
+    def url(self) -> DatabaseUrl:
+        """The database's address."""
+        return self._url() if callable(self._url) else self._url
 
     @cached_property
     def dialect(self) -> Dialect:

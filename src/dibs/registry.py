@@ -46,6 +46,8 @@ class Registry:
 
     def __init__(self) -> None:
         self.tasks: dict[str, Task[Any, Any]] = {}
+        #: What a task here has unless it says otherwise.
+        self.defaults = Options()
         #: The hooks around the runs of these tasks; of an app's, around those of all.
         self.arounds: list[Around] = []
 
@@ -117,8 +119,8 @@ class Registry:
         Raises ConfigurationError when a name is taken, InvalidArgument for an option that is out of range.
         """
         if function is not None:
-            return self._register(function, name, (), Options())
-        checked = Options().changed(**options)
+            return self._register(function, name, (), self.defaults)
+        checked = self.defaults.changed(**options)
         return Decorator(lambda later: self._register(later, name, tuple(aliases), checked))
 
     def _register(

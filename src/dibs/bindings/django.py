@@ -31,6 +31,8 @@ class Django:
 
     def answer(self, request: Request) -> Any:
         with self._connection.cursor() as cursor:
+            if self.family == "postgresql" and isinstance(request, Fetch):
+                _keep_json_as_text(cursor)
             answer = ask(cursor, request, Style.FORMAT)
             if isinstance(request, Fetch):
                 return [self._aware(row) for row in answer]
@@ -48,3 +50,20 @@ class Django:
             return row
         zone = ZoneInfo(self._connection.timezone_name)
         return tuple(value.replace(tzinfo=zone) if isinstance(value, datetime) else value for value in row)
+
+
+def _keep_json_as_text(cursor: Any) -> None:
+    """Have this one cursor leave JSON the text it is, as dibs' own connections do; Django sees to `jsonb` alone."""
+    driver = cursor
+    while not hasattr(driver, "adapters") and hasattr(driver, "cursor"):  # wrappers of Django's and of its tools
+        driver = driver.cursor
+    if hasattr(driver, "adapters"):
+        from psycopg.types.string import TextLoader
+
+        driver.adapters.register_loader("json", TextLoader)
+    else:
+        from psycopg2 import extensions
+
+        oid = 114  # of the type json, in every server
+        as_text = extensions.new_type((oid,), "DIBS_JSON", lambda value, _: value)  # type: ignore[attr-defined]
+        extensions.register_type(as_text, driver)  # type: ignore[attr-defined]

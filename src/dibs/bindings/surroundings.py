@@ -51,7 +51,8 @@ def has_begun(connection: Any) -> bool:
             wanted = wanted()
         return bool(wanted.in_transaction())
     if kind == "django":
-        return bool(wanted.in_atomic_block) or not wanted.get_autocommit()
+        # Not its get_autocommit(), which would connect: what is not open yet has begun nothing.
+        return bool(wanted.in_atomic_block) or (wanted.connection is not None and not wanted.autocommit)
     if kind == "psycopg":
         return int(wanted.info.transaction_status) != 0
     if kind == "psycopg2":

@@ -22,13 +22,16 @@ from dibs.tasks import Task
 _DIBS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 
-def load(place: str, url: str | None) -> Dibs:
+def load(place: str, url: str | Dibs | None) -> Dibs:
     """Import the module of `place` and return its app.
 
     `place` is `module:attribute`, `module:function` for a function that makes the app, or `module` alone where it
     has only one. With a `url`, a `Dibs()` without one takes that; an app that was given another one is refused,
-    since everything else in its code goes on using it.
+    since everything else in its code goes on using it. A framework that knows its app gives it in place of the URL.
     """
+    if isinstance(url, Dibs):
+        url.load()
+        return url
     hide(url)
     wanted = None if url is None else parse(url)
     if url is not None:

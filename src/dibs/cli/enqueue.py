@@ -31,7 +31,7 @@ MOST_NAMES = 10
 @json_option
 @url_option
 @click.pass_obj
-def enqueue(url: str | None, /, app: str, task: str, arguments: str, as_json: bool, **options: Any) -> None:
+def enqueue(url: str | Dibs | None, /, app: str, task: str, arguments: str, as_json: bool, **options: Any) -> None:
     """Enqueue a job of an app's task.
 
     APP is module:attribute, such as myapp.jobs:app; TASK is the task's name, such as myapp.jobs.export_order.

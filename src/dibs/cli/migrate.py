@@ -14,7 +14,7 @@ from dibs.errors import ConfigurationError
 @click.option("--sql", is_flag=True, help="Print the SQL and connect to nothing; a URL of only a scheme:// will do.")
 @url_option
 @click.pass_obj
-def migrate(url: str | None, sql: bool) -> None:
+def migrate(url: str | Dibs | None, sql: bool) -> None:
     """Make or update the tables of dibs.
 
     Safe to run again, and by several at once. Workers of the version before go on working.
@@ -22,7 +22,7 @@ def migrate(url: str | None, sql: bool) -> None:
     if sql:
         click.echo(_script(url))
         return
-    dibs = Dibs(url)
+    dibs = url if isinstance(url, Dibs) else Dibs(url)
     applied = dibs.migrate()
     for name in applied:
         click.echo(f"applied {name}")
@@ -30,12 +30,12 @@ def migrate(url: str | None, sql: bool) -> None:
         click.echo(f"nothing to do: the tables in {dibs.url} are up to date")
 
 
-def _script(url: str | None) -> str:
+def _script(url: str | Dibs | None) -> str:
     """Return all migrations as one script."""
     try:
-        dialect = Dibs(url).dialect
+        dialect = url.dialect if isinstance(url, Dibs) else Dibs(url).dialect
     except ConfigurationError:
-        if url is None or not url.endswith("://"):
+        if not isinstance(url, str) or not url.endswith("://"):
             raise
         dialect = Dibs(f"{url}/any").dialect  # where the scheme alone is not enough, any path will do
     parts = [f"-- The tables of dibs for {dialect.name}, version {migrations.SCHEMA}."]

@@ -29,14 +29,17 @@ def url_option(function: F) -> F:
 
 
 def pass_dibs(function: Callable[Concatenate[Dibs, P], R]) -> Callable[P, R]:
-    """Let a command take --url, and call it with the `Dibs` of that database or of the environment's."""
+    """Let a command take --url, and call it with the `Dibs` of that database or of the environment's.
+
+    A framework that knows its app runs the commands with it in the place of the URL.
+    """
 
     @url_option
     @click.pass_obj
-    def command(url: str | None, /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def command(url: str | Dibs | None, /, *args: P.args, **kwargs: P.kwargs) -> R:
         from dibs.app import Dibs
 
-        dibs = Dibs(url)
+        dibs = url if isinstance(url, Dibs) else Dibs(url)
         try:
             return function(dibs, *args, **kwargs)
         finally:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -20,13 +21,17 @@ SCHEMA = 4
 INTERRUPTED = 130  # what shells say of a process that SIGINT ended
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run the command that the arguments name; return the exit code."""
+def run(arguments: Sequence[str], *, name: str = "dibs", app: object = None, meta: dict[str, Any] | None = None) -> int:
+    """Run the command that the arguments name; return the exit code.
+
+    A framework runs it under a `name` of its own, with the `app` that it knows.
+    """
     if "_DIBS_COMPLETE" in os.environ:
         commands.main(prog_name="dibs")  # answers the shell, and exits
     hide_those_in_environment()
     try:
-        with commands.make_context("dibs", list(arguments)) as context:
+        with commands.make_context(name, list(arguments), obj=app) as context:
+            context.meta.update(meta or {})
             commands.invoke(context)
         sys.stdout.flush()
     except click.exceptions.Exit as end:

@@ -15,11 +15,15 @@ from typing import Any
 
 import click
 
+from dibs.app import Dibs
 from dibs.cli.apps import load
 from dibs.cli.logs import log_to_stderr
 from dibs.cli.options import url_option
 from dibs.worker.supervisor import Supervisor, follow
 from dibs.worker.worker import ASYNC_SLOTS, GRACE, LEASE, THREADS, Worker
+
+#: In the context's `meta`: how this program is started, where that is not `python -m dibs`.
+PROGRAM = "dibs.program"
 
 #: How long (seconds) a worker that was stopped waits for threads of the user's that nobody ends.
 LAST_WAIT = 3.0
@@ -67,7 +71,8 @@ def worker(
     level = logging.DEBUG if verbose else logging.WARNING if quiet else None
     if processes is not None:
         log_to_stderr(level)
-        command = [sys.executable, "-m", "dibs", *_without_processes(sys.argv[1:])]
+        program = context.meta.get(PROGRAM, [sys.executable, "-m", "dibs"])
+        command = [*program, *_without_processes(sys.argv[1:])]
         context.exit(
             Supervisor(command, processes=processes, grace=GRACE if grace is None else grace, burst=burst).run()
         )
@@ -76,7 +81,7 @@ def worker(
     _work(app, context.obj, level, burst=burst, **settings)
 
 
-def _work(place: str, url: str | None, level: int | None, **settings: Any) -> None:
+def _work(place: str, url: str | Dibs | None, level: int | None, **settings: Any) -> None:
     made: list[Worker] = []
 
     def stop() -> None:

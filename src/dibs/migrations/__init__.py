@@ -10,7 +10,7 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from dibs import ops
-from dibs.bindings.binding import OwnConnection
+from dibs.bindings.binding import Binding, OwnConnection
 from dibs.errors import SchemaError
 from dibs.ops import Execute, Fetch
 
@@ -37,7 +37,7 @@ def files(dialect: Dialect) -> list[tuple[int, str, str]]:
     return found
 
 
-def version(dialect: Dialect, connection: OwnConnection) -> tuple[int, int]:
+def version(dialect: Dialect, connection: Binding) -> tuple[int, int]:
     """Return the schema's number and the oldest code that may work on it; (0, 0) where there are no tables."""
     if not ops.run(dialect.has_tables(), connection):
         return 0, 0

@@ -216,11 +216,13 @@ def text_of(error: BaseException, scrub: Callable[[str], str] | None = None) -> 
     return clean(text.strip(), scrub)
 
 
+#: The packages whose code stands between a slot and the task.
+_CALLERS = ("dibs.worker", "dibs.contrib.django")
+
+
 def _from_task(trace: TracebackType | None) -> TracebackType | None:
     """Leave out the frames of the worker that called the task."""
-    while (
-        trace is not None and trace.tb_next is not None and trace.tb_frame.f_globals.get("__package__") == "dibs.worker"
-    ):
+    while trace is not None and trace.tb_next is not None and trace.tb_frame.f_globals.get("__package__") in _CALLERS:
         trace = trace.tb_next
     return trace
 

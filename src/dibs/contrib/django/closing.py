@@ -1,0 +1,42 @@
+"""Django's rule for connections, kept around each job as around each request: those that are broken or older than
+CONN_MAX_AGE are closed before and after.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.db import close_old_connections
+
+
+def closing(job: Any) -> Iterator[None]:
+    """Close old connections of a sync task's thread, before and after."""
+    if _on_a_loop():  # there is no connection of Django's there; see `aclosing`
+        yield
+        return
+    close_old_connections()
+    try:
+        yield
+    finally:
+        close_old_connections()
+
+
+async def aclosing(job: Any) -> AsyncIterator[None]:
+    """Close old connections of the one thread in which async code uses Django's ORM, before and after."""
+    close = sync_to_async(close_old_connections, thread_sensitive=True)
+    await close()
+    try:
+        yield
+    finally:
+        await close()
+
+
+def _on_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
