@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dibs.app import Dibs
+    from dibs.connections import Connections
 
 #: For each app of this thread or task, by its identity: the connection whose transaction was entered last.
 _entered: ContextVar[dict[int, Any]] = ContextVar("dibs_entered", default={})  # noqa: B039 - never changed in place
@@ -24,7 +24,7 @@ class Transaction:
     Works as `with` and as `async with`. It neither begins nor ends anything on the connection: that stays yours.
     """
 
-    def __init__(self, app: Dibs, connection: Any) -> None:
+    def __init__(self, app: Connections, connection: Any) -> None:
         self._app = app
         self._connection = connection
         self._tokens: list[Token[dict[int, Any]]] = []
@@ -47,7 +47,7 @@ class Transaction:
         self.__exit__(kind, error, traceback)
 
 
-def ambient(app: Dibs, named: Callable[[], Any] | None) -> Any:
+def ambient(app: Connections, named: Callable[[], Any] | None) -> Any:
     """Return the connection that a bare enqueue joins here and now, or None for dibs' own."""
     if (entered := _entered.get().get(id(app))) is not None:
         return entered

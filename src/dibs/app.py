@@ -1,65 +1,36 @@
-"""`Dibs`: one queue in one database. Registers tasks, enqueues jobs, answers questions about them."""
+"""`Dibs`: one queue in one database. Registers tasks and enqueues jobs; what it is asked and told is in `orders`."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import os
-import re
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
-from msgspec.structs import replace
 
-from dibs import ops
-from dibs.ambient import Transaction, ambient
-from dibs.bindings import bind, connector, is_async
 from dibs.bulk import Bulk
 from dibs.codec import Codec, JsonCodec
-from dibs.dialects import EXAMPLE, DatabaseUrl, Dialect, dialect_for, parse
-from dibs.errors import (
-    AutocommitConnection,
-    ConfigurationError,
-    InvalidArgument,
-    JobNotFound,
-    KeyTaken,
-    UnsupportedConnection,
-)
+from dibs.connections import Connections
+from dibs.errors import ConfigurationError, InvalidArgument
 from dibs.hooks import Draft, Hooks
-from dibs.jobs import Enqueued, JobRecord, NewJob
+from dibs.jobs import Enqueued, NewJob
 from dibs.ops import Op
+from dibs.orders import Orders
 from dibs.registry import Registry, Tasks
-from dibs.secrets import masked, stamped
-from dibs.settings import (
-    LONGEST_QUEUE,
-    MOST_PAYLOAD,
-    MOST_RELEASES,
-    WARN_PAYLOAD,
-    Options,
-    integer,
-    name,
-    prefix_of,
-)
-from dibs.states import State
-from dibs.store import Store
+from dibs.secrets import stamped
+from dibs.settings import MOST_PAYLOAD, MOST_RELEASES, WARN_PAYLOAD, integer
 from dibs.tasks import Call, Job, Task
 
 if TYPE_CHECKING:
     from dibs.worker.worker import Worker
 
 R = TypeVar("R")
-T = TypeVar("T")
 
 logger = logging.getLogger("dibs")
 
-#: Where the database's URL is looked for when none is given.
-VARIABLES = ("DIBS_DATABASE_URL", "DATABASE_URL")
 
-
-class Dibs(Registry, Hooks):
+class Dibs(Orders, Hooks):
     """One queue in one database.
 
     Nothing is opened before it is needed, and what is opened is a few blocking connections per process. Safe to
@@ -102,21 +73,9 @@ class Dibs(Registry, Hooks):
 
         Raises ConfigurationError when there is no URL or it is not one that dibs knows.
         """
-        super().__init__()
+        Registry.__init__(self)
+        Connections.__init__(self, url, password=password, schema=schema, prefix=prefix, connection=connection)
         Hooks.__init__(self, lifespan=lifespan, scrub=scrub)
-        if hasattr(url, "render_as_string"):
-            url = url.render_as_string(hide_password=False)
-        url = url or next((os.environ[variable] for variable in VARIABLES if os.environ.get(variable)), None)
-        if not url:
-            raise ConfigurationError(
-                f'no database: write Dibs("{EXAMPLE}"), or set {" or ".join(VARIABLES)}. '
-                "There is no default, so that a program that lacks its variable does not queue into a file of its own"
-            )
-        self._url: DatabaseUrl | Callable[[], DatabaseUrl] = url if callable(url) else parse(url)
-        self._schema = None if schema is None else name(schema, "schema", longest=60)
-        self._prefix = prefix_of(prefix)
-        self._password = password
-        self._ambient = connection
         self._imports = [imports] if isinstance(imports, str) else list(imports)
         self.codec: Codec = codec or JsonCodec()
         self.notify = notify
@@ -129,36 +88,6 @@ class Dibs(Registry, Hooks):
 
     def __repr__(self) -> str:
         return f"<dibs {self.url}>"
-
-    @property
-    def url(self) -> DatabaseUrl:
-        """The database's address."""
-        return self._url() if callable(self._url) else self._url
-
-    @cached_property
-    def dialect(self) -> Dialect:
-        """The SQL of this app's database."""
-        return dialect_for(self.url, schema=self._schema, prefix=self._prefix)
-
-    @cached_property
-    def store(self) -> Store:
-        """dibs' own connections for what this process asks; a worker has more of its own."""
-        return self.new_store()
-
-    def new_store(self, *, name: str = "dibs", size: int = 5, gap: float = 15.0) -> Store:
-        """Return further connections of dibs' own, such as for one thread of a worker."""
-        return Store(self.dialect, connector(self.url, password=self._password), name=name, size=size, gap=gap)
-
-    def migrate(self) -> list[str]:
-        """Make or update dibs' tables; return what was applied. Safe to run again, and by several at once.
-
-        Raises ReadOnlyDatabase, UnsuitableDatabase, DatabaseUnavailable or DatabaseError.
-        """
-        return self.store.migrate()
-
-    def close(self) -> None:
-        """Close the idle connections of this process. The app can still be used."""
-        self.store.close()
 
     # -- tasks -----------------------------------------------------------------------------------
 
@@ -175,21 +104,10 @@ class Dibs(Registry, Hooks):
         for task in tasks:
             self._add(task)
 
-    def task_named(self, task_name: str) -> Task[Any, Any] | None:
-        """Return the task that runs jobs written under this name, which may be one it had before."""
-        return self.tasks.get(task_name) or self._named(task_name)
-
     def load(self) -> None:
         """Import the modules of `Dibs(imports=…)`, which register their tasks. A worker does it when it starts."""
         while self._imports:
             import_module(self._imports.pop(0))
-
-    def transaction(self, connection: Any) -> Transaction:
-        """Have enqueues join the transaction of this connection: `with app.transaction(session):`, or `async with`.
-
-        For this thread or asyncio task, until the block ends. Nothing is begun or ended on the connection.
-        """
-        return Transaction(self, connection)
 
     # -- enqueue ---------------------------------------------------------------------------------
 
@@ -297,161 +215,6 @@ class Dibs(Registry, Hooks):
             self._warned.add(about)
             logger.warning(message, *values)
 
-    def whose(self, options: Options) -> Any:
-        """Return the connection that an enqueue with these options goes over: None for dibs' own."""
-        if options.connection is not None or options.own:
-            return options.connection
-        return ambient(self, self._ambient)
-
-    # -- on whose connection ---------------------------------------------------------------------
-
-    def run_on(
-        self, connection: Any, make: Callable[[], Op[T]], *, once: bool = False, together: str | None = None
-    ) -> T:
-        """Run an op in the transaction of the user's connection, or in one of dibs' own where there is none.
-
-        `together` names what must not be committed statement by statement, if that is so.
-        """
-        if connection is None:
-            return self.store.run(make, once=once)
-        binding = bind(connection)
-        if is_async(binding):
-            raise UnsupportedConnection(
-                f"{type(connection).__name__} is an async connection: await the call with the a in front (aenqueue)"
-            )
-        self._check_family(binding.family, connection)
-        if together and binding.commits_alone:
-            raise AutocommitConnection(together)
-        with _NamingMigrate():
-            return ops.run(make(), binding)
-
-    async def arun_on(
-        self, connection: Any, make: Callable[[], Op[T]], *, once: bool = False, together: str | None = None
-    ) -> T:
-        """`run_on` for async code; an op on dibs' own connection runs in a thread."""
-        if connection is None:
-            return await asyncio.to_thread(self.store.run, make, once=once)
-        binding = bind(connection)
-        if not is_async(binding):
-            if ambient(self, self._ambient) is connection:  # not handed to this call: what goes over it blocks anyway
-                return self.run_on(connection, make, once=once, together=together)
-            raise UnsupportedConnection(
-                f"{type(connection).__name__} is a blocking connection: call it without the a in front (enqueue)"
-            )
-        self._check_family(binding.family, connection)
-        if together and await binding.commits_alone():
-            raise AutocommitConnection(together)
-        with _NamingMigrate():
-            return await ops.arun(make(), binding)
-
-    def _check_family(self, family: str, connection: Any) -> None:
-        if family != self.dialect.family:
-            raise UnsupportedConnection(
-                f"{type(connection).__name__} is a connection to another kind of database than {self.url}"
-            )
-
-    # -- questions and orders --------------------------------------------------------------------
-
-    def job(self, job_id: int) -> JobRecord:
-        """Look one job up. Raises JobNotFound."""
-        found = self.store.run(lambda: self.dialect.find(job_id))
-        if found is None:
-            raise JobNotFound(job_id)
-        return self._masked(found)
-
-    def jobs(
-        self, *, status: str | None = None, queue: str | None = None, limit: int = 100, before: int = 2**62
-    ) -> list[JobRecord]:
-        """Look the newest jobs up, newest first; `before` an id, to go on from the last page."""
-        found = self.store.run(
-            lambda: self.dialect.list_jobs(
-                status=None if status is None else State(status).value, queue=queue, before=before, limit=limit
-            )
-        )
-        return [self._masked(job) for job in found]
-
-    def _masked(self, job: JobRecord) -> JobRecord:
-        """Mask what is secret by the task's code as it is now, too: an older row does not say so itself."""
-        task = self.task_named(job.task)
-        if task is None or not task.signature.has_secrets or not isinstance(job.payload, dict):
-            return job
-        return replace(job, payload=masked(job.payload, task.signature.secrets_in(job.payload)))
-
-    def counts(self) -> dict[str, dict[str, int]]:
-        """Return how many jobs each queue has in each status. Reads every row of the queue's table."""
-        return self.store.run(self.dialect.counts)
-
-    def cancel(self, job_ids: int | Iterable[int], *, reason: str | None = None) -> list[int]:
-        """Cancel jobs; return the ids for which that holds from now on.
-
-        A ready job is cancelled at once. A running one is asked to end: an async task is cancelled, other code is
-        told through `current_job().cancel_requested`; whatever it then does, it ends cancelled and is not retried.
-        Ids that are missing from the answer had ended already, or never were.
-        """
-        ids = _ids(job_ids)
-        return self.store.run(lambda: self.dialect.cancel(ids, reason=reason)) if ids else []
-
-    def requeue(self, job_ids: int | Iterable[int], *, force: bool = False) -> list[int]:
-        """Send failed or cancelled jobs (with `force` done ones, too) round again, due now; return their ids.
-
-        Their attempts start from 0. Failed and cancelled ones keep their checkpoint, done ones begin anew. Ids that
-        are missing from the answer were in another status. Raises KeyTaken when another job holds the key of some by now; the others have been requeued then.
-        """
-        ids = _ids(job_ids)
-        if not ids:
-            return []
-        moved, refused = self.store.run(lambda: self.dialect.requeue(ids, force=force))
-        if refused:
-            raise KeyTaken(refused, moved)
-        return moved
-
-    def pause(self, queue: str, *, by: str = "") -> bool:
-        """Let nothing of a queue start any more, on any worker; return False if it was paused already.
-
-        What runs goes on. Workers learn of it within one poll.
-        """
-        queue = name(queue, "queue", longest=LONGEST_QUEUE)
-        return self.store.run(lambda: self.dialect.pause(queue, by=by or _whoami()))
-
-    def resume(self, queue: str) -> bool:
-        """Let a paused queue go on; return False if it was not paused."""
-        queue = name(queue, "queue", longest=LONGEST_QUEUE)
-        return self.store.run(lambda: self.dialect.resume(queue))
-
-    def prune(self) -> int:
-        """Delete the finished rows whose retention is over, in small batches; return how many. Workers do it, too."""
-        from dibs.worker.upkeep import prune
-
-        return prune(self.store)
-
-    async def ajob(self, job_id: int) -> JobRecord:
-        """`job` for async code."""
-        return await asyncio.to_thread(self.job, job_id)
-
-    async def ajobs(self, **which: Any) -> list[JobRecord]:
-        """`jobs` for async code."""
-        return await asyncio.to_thread(lambda: self.jobs(**which))
-
-    async def acounts(self) -> dict[str, dict[str, int]]:
-        """`counts` for async code."""
-        return await asyncio.to_thread(self.counts)
-
-    async def acancel(self, job_ids: int | Iterable[int], *, reason: str | None = None) -> list[int]:
-        """`cancel` for async code."""
-        return await asyncio.to_thread(lambda: self.cancel(job_ids, reason=reason))
-
-    async def arequeue(self, job_ids: int | Iterable[int], *, force: bool = False) -> list[int]:
-        """`requeue` for async code."""
-        return await asyncio.to_thread(lambda: self.requeue(job_ids, force=force))
-
-    async def apause(self, queue: str, *, by: str = "") -> bool:
-        """`pause` for async code."""
-        return await asyncio.to_thread(lambda: self.pause(queue, by=by))
-
-    async def aresume(self, queue: str) -> bool:
-        """`resume` for async code."""
-        return await asyncio.to_thread(self.resume, queue)
-
     # -- work ------------------------------------------------------------------------------------
 
     def worker(self, **settings: Any) -> Worker:
@@ -459,36 +222,3 @@ class Dibs(Registry, Hooks):
         from dibs.worker.worker import Worker
 
         return Worker(self, **settings)
-
-
-#: How databases say that a table or a column is not there. (That the text names a table of ours says nothing: some
-#: libraries quote the whole statement in every error.)
-_MISSING = re.compile(r"does(n't| not) exist|no such (table|column)|no column named|unknown column", re.IGNORECASE)
-
-
-class _NamingMigrate:
-    """Adds what to do to a driver's error about a missing table, on a connection that is not ours to ask."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if error is not None and _MISSING.search(str(error)):
-            error.add_note("the tables of dibs may be missing or too old in this database: run `dibs migrate`")
-
-
-def _ids(job_ids: int | Iterable[int]) -> list[int]:
-    ids = [job_ids] if isinstance(job_ids, int) else list(job_ids)
-    for job_id in ids:
-        integer(job_id, "job id", low=0, high=2**63 - 1)
-    return sorted(set(ids))
-
-
-def _whoami() -> str:
-    import getpass
-    import socket
-
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError):  # no such user here, as in many containers
-        user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}"

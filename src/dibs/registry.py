@@ -143,6 +143,10 @@ class Registry:
                 )
         self.tasks[task.name] = task
 
+    def task_named(self, task_name: str) -> Task[Any, Any] | None:
+        """Return the task that runs jobs written under this name, which may be one it had before."""
+        return self.tasks.get(task_name) or self._named(task_name)
+
     def _named(self, name: str) -> Task[Any, Any] | None:
         return next((task for task in self.tasks.values() if name == task.name or name in task.aliases), None)
 

@@ -15,21 +15,23 @@ LAYERS = [
     {"errors"},
     {"states", "limits", "troubles"},
     {"retries", "jobs", "ops"},
-    {"params", "settings", "encoding", "decoding", "codec", "signatures"},
+    {"params", "settings", "encoding", "decoding", "codec", "signatures", "secrets", "loop"},
     {"dialects"},
     {"bindings"},
     {"migrations"},
     {"store"},
-    {"tasks", "running", "bulk"},
+    {"tasks", "running", "bulk", "events", "hooks"},
+    {"registry", "ambient"},
+    {"connections", "orders"},
     {"app"},
     {"worker"},
     {"cli"},
-    {"demo", "__main__", "__init__"},
+    {"demo", "contrib", "__main__", "__init__"},
 ]
 RANKS = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 
 #: A method that makes what is above it imports it when it is called.
-LATE = {("app", "worker"), ("__init__", "app"), ("cli", "demo")}
+LATE = {("app", "worker"), ("orders", "worker"), ("__init__", "app"), ("cli", "demo")}
 
 #: No I/O, no clock, no thread: what is decided here can be tried by hand.
 PURE = ["errors", "states", "limits", "troubles", "retries", "jobs", "ops", "params", "worker/lanes", "worker/verdicts"]

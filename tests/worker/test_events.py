@@ -235,7 +235,6 @@ def test_a_claim_that_is_lost(db: Database, how: str) -> None:
             wait_for(lambda: "lost" in heard.names(), what="the lost claim to be told")
         gate.set()
         wait_for(lambda: "lost" in heard.names(), what="the lost claim to be told")
-        time.sleep(0.2)
     finally:
         gate.set()
         worker.stop()

@@ -12,9 +12,10 @@ from typing import Any
 
 import click
 
-from dibs.app import VARIABLES, Dibs
+from dibs.app import Dibs
 from dibs.cli.problems import WrongUsage
 from dibs.cli.secrets import hide, scrub
+from dibs.connections import VARIABLES
 from dibs.dialects import parse
 from dibs.errors import DibsError
 from dibs.tasks import Task

@@ -1,3 +1,5 @@
+"""The admin, which is all that this shop has."""
+
 from __future__ import annotations
 
 from django.contrib import admin

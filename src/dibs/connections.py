@@ -1,0 +1,154 @@
+"""Where a queue is, and over whose connection an op goes: the user's, in his transaction, or one of dibs' own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, TypeVar
+
+from dibs import ops
+from dibs.ambient import Transaction, ambient
+from dibs.bindings import bind, connector, is_async
+from dibs.dialects import EXAMPLE, DatabaseUrl, Dialect, dialect_for, parse
+from dibs.errors import AutocommitConnection, ConfigurationError, UnsupportedConnection
+from dibs.ops import Op
+from dibs.settings import Options, name, prefix_of
+from dibs.store import Store
+
+T = TypeVar("T")
+
+#: Where the database's URL is looked for when none is given.
+VARIABLES = ("DIBS_DATABASE_URL", "DATABASE_URL")
+
+
+class Connections:
+    """The part of an app that knows its database. What the settings mean is said where they are given: `Dibs`."""
+
+    def __init__(
+        self,
+        url: str | Any,
+        *,
+        password: Callable[[], str] | None,
+        schema: str | None,
+        prefix: str,
+        connection: Callable[[], Any] | None,
+    ) -> None:
+        if hasattr(url, "render_as_string"):
+            url = url.render_as_string(hide_password=False)
+        url = url or next((os.environ[variable] for variable in VARIABLES if os.environ.get(variable)), None)
+        if not url:
+            raise ConfigurationError(
+                f'no database: write Dibs("{EXAMPLE}"), or set {" or ".join(VARIABLES)}. '
+                "There is no default, so that a program that lacks its variable does not queue into a file of its own"
+            )
+        self._url: DatabaseUrl | Callable[[], DatabaseUrl] = url if callable(url) else parse(url)
+        self._schema = None if schema is None else name(schema, "schema", longest=60)
+        self._prefix = prefix_of(prefix)
+        self._password = password
+        self._ambient = connection
+
+    @property
+    def url(self) -> DatabaseUrl:
+        """The database's address."""
+        return self._url() if callable(self._url) else self._url
+
+    @cached_property
+    def dialect(self) -> Dialect:
+        """The SQL of this app's database."""
+        return dialect_for(self.url, schema=self._schema, prefix=self._prefix)
+
+    @cached_property
+    def store(self) -> Store:
+        """dibs' own connections for what this process asks; a worker has more of its own."""
+        return self.new_store()
+
+    def new_store(self, *, name: str = "dibs", size: int = 5, gap: float = 15.0) -> Store:
+        """Return further connections of dibs' own, such as for one thread of a worker."""
+        return Store(self.dialect, connector(self.url, password=self._password), name=name, size=size, gap=gap)
+
+    def migrate(self) -> list[str]:
+        """Make or update dibs' tables; return what was applied. Safe to run again, and by several at once.
+
+        Raises ReadOnlyDatabase, UnsuitableDatabase, DatabaseUnavailable or DatabaseError.
+        """
+        return self.store.migrate()
+
+    def close(self) -> None:
+        """Close the idle connections of this process. The app can still be used."""
+        self.store.close()
+
+    def transaction(self, connection: Any) -> Transaction:
+        """Have enqueues join the transaction of this connection: `with app.transaction(session):`, or `async with`.
+
+        For this thread or asyncio task, until the block ends. Nothing is begun or ended on the connection.
+        """
+        return Transaction(self, connection)
+
+    def whose(self, options: Options) -> Any:
+        """Return the connection that an enqueue with these options goes over: None for dibs' own."""
+        if options.connection is not None or options.own:
+            return options.connection
+        return ambient(self, self._ambient)
+
+    def run_on(
+        self, connection: Any, make: Callable[[], Op[T]], *, once: bool = False, together: str | None = None
+    ) -> T:
+        """Run an op in the transaction of the user's connection, or in one of dibs' own where there is none.
+
+        `together` names what must not be committed statement by statement, if that is so.
+        """
+        if connection is None:
+            return self.store.run(make, once=once)
+        binding = bind(connection)
+        if is_async(binding):
+            raise UnsupportedConnection(
+                f"{type(connection).__name__} is an async connection: await the call with the a in front (aenqueue)"
+            )
+        self._check_family(binding.family, connection)
+        if together and binding.commits_alone:
+            raise AutocommitConnection(together)
+        with _NamingMigrate():
+            return ops.run(make(), binding)
+
+    async def arun_on(
+        self, connection: Any, make: Callable[[], Op[T]], *, once: bool = False, together: str | None = None
+    ) -> T:
+        """`run_on` for async code; an op on dibs' own connection runs in a thread."""
+        if connection is None:
+            return await asyncio.to_thread(self.store.run, make, once=once)
+        binding = bind(connection)
+        if not is_async(binding):
+            if ambient(self, self._ambient) is connection:  # not handed to this call: what goes over it blocks anyway
+                return self.run_on(connection, make, once=once, together=together)
+            raise UnsupportedConnection(
+                f"{type(connection).__name__} is a blocking connection: call it without the a in front (enqueue)"
+            )
+        self._check_family(binding.family, connection)
+        if together and await binding.commits_alone():
+            raise AutocommitConnection(together)
+        with _NamingMigrate():
+            return await ops.arun(make(), binding)
+
+    def _check_family(self, family: str, connection: Any) -> None:
+        if family != self.dialect.family:
+            raise UnsupportedConnection(
+                f"{type(connection).__name__} is a connection to another kind of database than {self.url}"
+            )
+
+
+#: How databases say that a table or a column is not there. (That the text names a table of ours says nothing: some
+#: libraries quote the whole statement in every error.)
+_MISSING = re.compile(r"does(n't| not) exist|no such (table|column)|no column named|unknown column", re.IGNORECASE)
+
+
+class _NamingMigrate:
+    """Adds what to do to a driver's error about a missing table, on a connection that is not ours to ask."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is not None and _MISSING.search(str(error)):
+            error.add_note("the tables of dibs may be missing or too old in this database: run `dibs migrate`")
