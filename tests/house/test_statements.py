@@ -18,7 +18,7 @@ CHANGES = re.compile(
 #: Changes of jobs that name no status, each with its reason.
 WITHOUT_STATUS = {
     "DROP_JOB": "takes a row back that the same transaction has inserted, because its key was taken",
-    "FORGET_JOBS": "empties the queue between two tests",
+    "EMPTY_JOBS": "empties the queue between two tests",
 }
 
 #: Changes of running jobs that do not name the claim, each with its reason.

@@ -196,19 +196,19 @@ class People(Spelling):
         rows = yield from fetch(self.PAUSED, alone=True)
         return [(queue, self.moment(at), by) for queue, at, by in sorted(rows)]
 
-    FORGET_JOBS: ClassVar[str] = "DELETE FROM dibs_jobs"
-    FORGET_KEYS: ClassVar[str] = "DELETE FROM dibs_keys"
-    FORGET_LOOSE_KEYS: ClassVar[str] = "DELETE FROM dibs_loose_keys"
-    FORGET_DUPLICATES: ClassVar[str] = "DELETE FROM dibs_duplicates"
-    FORGET_QUEUES: ClassVar[str] = "DELETE FROM dibs_queues"
+    EMPTY_JOBS: ClassVar[str] = "DELETE FROM dibs_jobs"
+    EMPTY_KEYS: ClassVar[str] = "DELETE FROM dibs_keys"
+    EMPTY_LOOSE_KEYS: ClassVar[str] = "DELETE FROM dibs_loose_keys"
+    EMPTY_DUPLICATES: ClassVar[str] = "DELETE FROM dibs_duplicates"
+    EMPTY_QUEUES: ClassVar[str] = "DELETE FROM dibs_queues"
 
     def forget(self) -> Op[None]:
         """Delete all jobs, keys and pauses, whatever state they are in: for tests, which begin with an empty queue."""
-        yield from execute(self.FORGET_JOBS)
-        yield from execute(self.FORGET_KEYS)
-        yield from execute(self.FORGET_LOOSE_KEYS)
-        yield from execute(self.FORGET_DUPLICATES)
-        yield from execute(self.FORGET_QUEUES)
+        yield from execute(self.EMPTY_JOBS)
+        yield from execute(self.EMPTY_KEYS)
+        yield from execute(self.EMPTY_LOOSE_KEYS)
+        yield from execute(self.EMPTY_DUPLICATES)
+        yield from execute(self.EMPTY_QUEUES)
 
     def record(self, row: Row, *, duplicates: int = 0) -> JobRecord:
         """Turn a row of RECORD_COLUMNS into a record."""
