@@ -38,11 +38,6 @@ _TEXT = "LONGTEXT CHARACTER SET utf8mb4"
 DUE_SINCE = """status = 'ready' AND queue = :queue AND priority = :priority
     AND (run_at > :run_at OR (run_at = :run_at AND id >= :id)) AND run_at <= {now}"""
 
-_LANE = """
-    SELECT queue, priority FROM dibs_jobs
-    WHERE status = 'ready' AND {place} ORDER BY queue, priority LIMIT 1
-"""
-
 #: What a verdict changes. `v` is the verdict, `j` the job; no verdict has a NULL status.
 _SETTING = """
     j.status = v.status, j.attempts = v.attempts, j.releases = v.releases, j.lease_until = NULL,
@@ -71,8 +66,15 @@ class MySQL(MySQLEnqueue, InnoDB):
     # -- claim -----------------------------------------------------------------------------------
 
     # From lane to lane through the index: DISTINCT would read every ready row, and (queue, priority) > (…) too.
-    NEXT_QUEUE: ClassVar[str] = _LANE.replace("{place}", "queue > :queue")
-    NEXT_PRIORITY: ClassVar[str] = _LANE.replace("{place}", "queue = :queue AND priority > :priority")
+    # MariaDB sorts the whole lane when it is to be ordered by `queue` too, of which there is one.
+    NEXT_QUEUE: ClassVar[str] = """
+        SELECT queue, priority FROM dibs_jobs
+        WHERE status = 'ready' AND queue > :queue ORDER BY queue, priority LIMIT 1
+    """
+    NEXT_PRIORITY: ClassVar[str] = """
+        SELECT queue, priority FROM dibs_jobs
+        WHERE status = 'ready' AND queue = :queue AND priority > :priority ORDER BY priority LIMIT 1
+    """
 
     def lanes(self, queues: Sequence[str] | None) -> Op[list[Lane]]:
         lanes: list[Lane] = []
