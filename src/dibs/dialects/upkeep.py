@@ -60,7 +60,7 @@ class Upkeep(Spelling):
 
     def past_leases(self, *, reachable: float, limit: int) -> Op[dict[tuple[int, int], float]]:
         """Return the claims `(id, claims)` whose lease ran out, and its length, for owners as in `expire`."""
-        rows = yield from fetch(self.FIND_EXPIRED, alone=True, reachable=reachable, limit=limit)
+        rows = yield from fetch(self.FIND_EXPIRED, reachable=reachable, limit=limit)
         return {(job_id, claims): float(lease) for job_id, claims, lease in rows}
 
     def expire(

@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from dibs.errors import DatabaseError, DatabaseUnavailable
@@ -16,6 +16,7 @@ from dibs.worker.outage import Outage
 
 logger = logging.getLogger("dibs")
 
+LOOK_BATCH = 10_000
 EXPIRE_BATCH = 500
 PRUNE_BATCH = 500
 FOLD_BATCH = 1_000
@@ -82,23 +83,29 @@ class Upkeep:
         to renew it; and only once it has been past, and its row free, for a while: a user's transaction may have
         held the row until this moment, so that its owner could neither renew nor settle it.
         """
-        find = partial(self._dialect.past_leases, reachable=self._store.reachable(), limit=EXPIRE_BATCH)
+        find = partial(self._dialect.past_leases, reachable=self._store.reachable(), limit=LOOK_BATCH)
         found = self._store.run(find)
         now = time.monotonic()
         self._past = {claim: self._past.get(claim, now) for claim in found}
-        ripe = {claim for claim, since in self._past.items() if now - since >= patience(found[claim])}
-        if not ripe:
-            return
-        expired = self._store.run(partial(self._dialect.expire, reachable=0.0, limit=EXPIRE_BATCH, only=ripe))
+        ripe = [claim for claim, since in self._past.items() if now - since >= patience(found[claim])]
+        for start in range(0, len(ripe), EXPIRE_BATCH):
+            self._take_back(ripe[start : start + EXPIRE_BATCH])
+
+    def _take_back(self, claims: Sequence[tuple[int, int]]) -> None:
+        expire = partial(self._dialect.expire, reachable=0.0, limit=EXPIRE_BATCH, only=claims)
+        expired = self._store.run(expire)
         for job in expired:
             logger.warning(
                 "job %d: the lease of %s ran out in %s; it is %s now", job.id, job.task, job.owner, job.status
             )
-        # What was not taken back was held by somebody, or has been renewed.
-        gone = {job.id for job in expired}
-        self._past = {
-            claim: now if claim in ripe else since for claim, since in self._past.items() if claim[0] not in gone
-        }
+        # What could not be taken back was held by somebody: the patience with it begins anew.
+        now = time.monotonic()
+        taken = {job.id for job in expired}
+        for claim in claims:
+            if claim[0] in taken:
+                del self._past[claim]
+            else:
+                self._past[claim] = now
         if expired:
             self._woke()
 
