@@ -3,9 +3,9 @@
 Read before changing a statement:
 - dibs' own connections work at READ COMMITTED: at REPEATABLE READ a claim locks the gaps that producers insert
   into. What is sent on a user's connection (enqueue, finish) meets every isolation level, and locks single rows.
-- A `mysql://` URL may turn out to be MariaDB. What is sent on users' connections is the same there.
 - A claim reads in the order of its index: with a filesort, or over two queues, InnoDB locks every candidate before
-  it sorts, and a second claimer gets nothing. FORCE INDEX, because without it small tables are scanned.
+  it sorts, and a second claimer gets nothing.
+- Whatever locks names its index. `innodb` puts it in where it can be told from the condition.
 - SET works from left to right, and in no order where tables are joined: no value reads a column that is set there.
 - The rows that were locked are counted. Rows affected are the changed ones, or the found ones if the driver says so.
 - Times are UTC_TIMESTAMP(6) and DATETIME(6): with fewer digits MySQL rounds them up, into the future.
@@ -108,7 +108,7 @@ class MySQL(MySQLEnqueue, InnoDB):
         return (yield from fetch(self.LOCK_NEXT, **lane._asdict(), **since._asdict(), tasks=tasks, limit=limit))
 
     # A pause is looked for here and not while locking: MariaDB gives error 1020, even at READ COMMITTED, where one
-    # statement both reads (which makes a snapshot) and locks (a row that is newer by now). No row of it is locked.
+    # statement both reads (which makes a snapshot) and locks (a row that is newer by now). It locks no row of dibs_queues.
     CLAIM: ClassVar[str] = """
         UPDATE dibs_jobs SET
             status = 'running', claims = claims + 1, lease_owner = :worker, lease = :lease,

@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 from dibs.errors import DatabaseError, DatabaseUnavailable
@@ -41,7 +41,7 @@ class Upkeep:
         self._dialect = store.dialect
         self._outage = outage
         self._woke = woke
-        self._past: dict[tuple[int, int], float] = {}  # claims whose lease ran out → since when they were free to renew
+        self._past: dict[tuple[int, int], float] = {}  # claims whose lease ran out → since when their rows are free
         self.tick = tick if tick is not None else tick_for(lease)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="dibs-upkeep", daemon=True)
@@ -80,8 +80,8 @@ class Upkeep:
 
         Nothing that is alive may be run again: after an outage every lease is past while the work goes on. So a
         lease is only taken back when its owner had all of its length, of a database that we could reach, in which
-        to renew it; and only once it has been past, and its row free, for a while: a user's transaction may have
-        held the row until this moment, so that its owner could neither renew nor settle it.
+        to renew it; and only once its row has been seen free for a while: a user's transaction may have held it
+        until this moment, so that its owner could neither renew nor settle it.
         """
         find = partial(self._dialect.past_leases, reachable=self._store.reachable(), limit=LOOK_BATCH)
         found = self._store.run(find)
@@ -89,25 +89,14 @@ class Upkeep:
         self._past = {claim: self._past.get(claim, now) for claim in found}
         ripe = [claim for claim, since in self._past.items() if now - since >= patience(found[claim])]
         for start in range(0, len(ripe), EXPIRE_BATCH):
-            self._take_back(ripe[start : start + EXPIRE_BATCH])
-
-    def _take_back(self, claims: Sequence[tuple[int, int]]) -> None:
-        expire = partial(self._dialect.expire, reachable=0.0, limit=EXPIRE_BATCH, only=claims)
-        expired = self._store.run(expire)
-        for job in expired:
-            logger.warning(
-                "job %d: the lease of %s ran out in %s; it is %s now", job.id, job.task, job.owner, job.status
-            )
-        # What could not be taken back was held by somebody: the patience with it begins anew.
-        now = time.monotonic()
-        taken = {job.id for job in expired}
-        for claim in claims:
-            if claim[0] in taken:
-                del self._past[claim]
-            else:
-                self._past[claim] = now
-        if expired:
-            self._woke()
+            only = ripe[start : start + EXPIRE_BATCH]
+            expired = self._store.run(partial(self._dialect.expire, reachable=0.0, limit=EXPIRE_BATCH, only=only))
+            for job in expired:
+                logger.warning(
+                    "job %d: the lease of %s ran out in %s; it is %s now", job.id, job.task, job.owner, job.status
+                )
+            if expired:
+                self._woke()
 
     def _fold(self) -> None:
         end = time.monotonic() + LONGEST_TURN
@@ -117,7 +106,7 @@ class Upkeep:
 
 
 def patience(lease: float) -> float:
-    """Return for how many seconds a lease must be seen past: in that time its owner looks at it, see `Leases`."""
+    """Return for how many seconds a row must be seen free: in that time its owner looks at it again, see `Leases`."""
     return min(max(lease / 2, 0.5), 2.5)
 
 
