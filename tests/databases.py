@@ -59,7 +59,7 @@ class Database:
     @property
     def refuses_old_snapshots(self) -> bool:
         """At REPEATABLE READ, is it an error to lock a row that was written since the snapshot?"""
-        return self.kind == "postgres" or self.name == "mariadb11"
+        return self.kind == "postgres"
 
     def app(self, **settings: Any) -> Dibs:
         """Return an app without tasks."""

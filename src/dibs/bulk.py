@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from dibs import ops
-from dibs.errors import DatabaseUnavailable, InvalidArgument
+from dibs.errors import InvalidArgument
 from dibs.jobs import Enqueued, NewJob
 from dibs.ops import Op
 from dibs.settings import Options
@@ -26,31 +26,30 @@ class Bulk:
         self._app = app
         self._calls = iter(enumerate(calls))
         self._read: list[tuple[Task[Any, Any], NewJob]] = []
-        self._moved_on = False
+        self._chunks: list[list[NewJob]] = []
         self.connection = connection if connection is not None else app.whose(Options())
         self._named = connection is not None
-        self._first = self._next_chunk()
-        self._second = self._next_chunk()
+        first, second = self._chunk(0), self._chunk(1)
         #: A bulk of one chunk whose jobs all have keys may be asked again when its outcome is unknown.
-        self.once = bool(self._second) or any(new.task_key is None for new in self._first)
-        self.together = "a bulk enqueue of more than one chunk" if self._second else app.takes_transaction(self._first)
+        self.once = bool(second) or any(new.task_key is None for new in first)
+        self.together = "a bulk enqueue of more than one chunk" if second else app.takes_transaction(first)
 
     def op(self) -> Op[list[Enqueued]]:
-        """Write the chunks. Calls of a generator are read only once, so only a single chunk can be tried again."""
-        if self._moved_on:
-            raise DatabaseUnavailable(
-                "the connection was lost in the middle of a bulk enqueue, and the calls read by then can't be read "
-                "again: nothing was stored, so enqueue them anew"
-            )
-        if not self._second:
-            return (yield from self._app.enqueue_op(self._first)) if self._first else []
-        self._moved_on = True
-        answers = yield from ops.together(self._app.enqueue_op(self._first))
-        chunk = self._second
-        while chunk:
-            answers += yield from self._app.enqueue_op(chunk)
-            chunk = self._next_chunk()
+        """Write the chunks. Tried again it writes those that were read from the calls by then, and reads on."""
+        if not self._chunk(1):
+            return (yield from self._app.enqueue_op(self._chunk(0))) if self._chunk(0) else []
+        answers: list[Enqueued] = []
+        number = 0
+        while chunk := self._chunk(number):
+            answers += yield from ops.together(self._app.enqueue_op(chunk))
+            number += 1
         return answers
+
+    def _chunk(self, number: int) -> list[NewJob]:
+        """Return a chunk, reading as far as that; [] if there are not so many. The calls are read once."""
+        while len(self._chunks) <= number:
+            self._chunks.append(self._next_chunk())
+        return self._chunks[number]
 
     def _next_chunk(self) -> list[NewJob]:
         chunk: list[NewJob] = []

@@ -34,6 +34,7 @@ class Fault:
         self._how = how
         self._seen: int | None = None
         self.struck = False
+        self.could_have_committed = False  # was it in a COMMIT, or in a statement that is its own?
 
     def arm(self) -> None:
         self._seen = 0
@@ -94,9 +95,10 @@ class Failing:
         self.family = real.family
         self.patience = real.patience
 
-    def _pass(self, call: Callable[[], T]) -> T:
+    def _pass(self, call: Callable[[], T], *, commits: bool) -> T:
         if not self._fault.due():
             return call()
+        self._fault.could_have_committed = commits
         if self._fault.when == "after":
             call()
         self._fault.strike(self._real, self._session)
@@ -106,13 +108,13 @@ class Failing:
         raise AssertionError("the connection was to be lost")
 
     def answer(self, request: Request) -> Any:
-        return self._pass(lambda: self._real.answer(request))
+        return self._pass(lambda: self._real.answer(request), commits=self._real.commits_alone)
 
     def begin(self, *, writes: bool = True) -> None:
-        self._pass(lambda: self._real.begin(writes=writes))
+        self._pass(lambda: self._real.begin(writes=writes), commits=False)
 
     def commit(self) -> None:
-        self._pass(self._real.commit)
+        self._pass(self._real.commit, commits=True)
 
     @property
     def commits_alone(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -47,20 +48,22 @@ def test_one_key_from_eight_threads(queue: Queue) -> None:
     store.close()
 
 
-def test_bulks_with_the_same_keys_in_any_order(queue: Queue) -> None:
-    """They wait for each other or are tried again; each key gets one job."""
-    store = queue.app.new_store(size=THREADS)
-    keys = [f"k{n}" for n in range(40)]
+@pytest.mark.parametrize("number", [40, 450])
+def test_bulks_with_the_same_keys_in_any_order(queue: Queue, number: int) -> None:
+    """They wait for each other or are tried again, also where a bulk takes several statements; each key has one job."""
+    app = queue.db.app()
+    task = app.task(name="t", queue="q")(_take)
+    keys = [f"k{n}" for n in range(number)]
 
     def bulk(turn: int) -> Callable[[], object]:
-        jobs = [new_job(key=key) for key in (keys[turn:] + keys[:turn])[:: -1 if turn % 2 else 1]]
-        return lambda: store.run(lambda: queue.dialect.enqueue(jobs, tell=False))
+        order = (keys[turn:] + keys[:turn])[:: -1 if turn % 2 else 1]
+        return lambda: app.enqueue_many(task.using(key=key).call() for key in order)
 
-    answers = at_once(*[bulk(turn * 5) for turn in range(THREADS)])
-    assert queue.count("dibs_jobs") == len(keys)
-    assert sum(answer.created for bulk in answers for answer in bulk) == len(keys)  # type: ignore[attr-defined]
-    assert queue.fetch("SELECT sum(times) FROM dibs_duplicates") == [((THREADS - 1) * len(keys),)]
-    store.close()
+    jobs: list[Any] = [job for jobs in at_once(*[bulk(turn * number // 4) for turn in range(4)]) for job in jobs]  # type: ignore[attr-defined]
+    app.close()
+    assert queue.count("dibs_jobs") == len({job.id for job in jobs}) == number
+    assert sum(job.created for job in jobs) == number
+    assert queue.fetch("SELECT sum(times) FROM dibs_duplicates") == [(3 * number,)]
 
 
 @pytest.mark.parametrize("commits", [True, False])

@@ -87,11 +87,12 @@ def test_force_sends_a_done_job_round_again(queue: Queue) -> None:
 @pytest.mark.parametrize("state", [State.READY, State.RUNNING])
 def test_what_has_not_ended_is_not_pruned(queue: Queue, state: State) -> None:
     """Pruning takes finished rows alone, whatever their expiry says."""
-    job_id = queue.job_in(state)
+    job_id = queue.job_in(state, key="k")
     queue.write(job_id, expires_at=PAST)
     assert queue.app.prune() == 0
     assert queue.do(lambda: queue.dialect.prune([job_id])) == 0
     assert queue.status(job_id) is state
+    assert queue.keys() == {"k": job_id}
 
 
 @pytest.mark.parametrize("state", [State.DONE, State.FAILED, State.CANCELLED])

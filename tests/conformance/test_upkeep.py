@@ -150,7 +150,7 @@ def test_a_renewal_that_came_in_time(locking: Queue) -> None:
     expiring = queue.dialect.expire(reachable=1e9, limit=9)
     with queue.transaction(undone=False) as connection:
         found = connection.answer(expiring.send(None))
-        assert found == [(claim.id,)]
+        assert [row[0] for row in found] == [claim.id]
         queue.renew(claim)
         try:
             request = expiring.send(found)

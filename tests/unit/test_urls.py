@@ -113,6 +113,7 @@ def test_what_is_no_file(text: str) -> None:
 
 def test_where_the_url_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
     """From the argument, else from DIBS_DATABASE_URL, else from DATABASE_URL; else it is an error that says how."""
+    monkeypatch.delenv("DIBS_DATABASE_URL", raising=False)
     monkeypatch.setenv("DATABASE_URL", "sqlite:///third.db")
     assert str(Dibs().url) == "sqlite:///third.db"
     monkeypatch.setenv("DIBS_DATABASE_URL", "sqlite:///second.db")

@@ -218,6 +218,23 @@ class Site(Generic[P]):
             worker.freeze()
             wait_for(worker.stands_still, what="it to stand still")
 
+    def start_one_and_hold_five(self) -> tuple[int, list[int], str]:
+        """Have the only worker that is not busy, which has one slot, run one job and claim five more ahead. Return
+        their ids, and the gate that the one waits for."""
+        for number in range(10):
+            self.learn_that_notes_are_quick()
+            gate = f"gate {number}"
+            calls = [self.program.gate.call(gate), *(self.program.note.call(number=n) for n in range(5))]
+            started, *held = (job.id for job in self.app.enqueue_many(calls))
+            self.wait_started(started)
+            end = time.monotonic() + 0.5
+            while time.monotonic() < end:
+                if set(held) <= self.held():
+                    return started, held, gate
+            self.open(gate)  # on a busy machine nothing is quick
+            self.wait_ended([started, *held])
+        raise AssertionError("no five jobs were claimed ahead")
+
     @contextlib.contextmanager
     def transaction(self) -> Iterator[OwnConnection]:
         """Hold a transaction of somebody's open, then undo it."""

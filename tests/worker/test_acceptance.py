@@ -72,12 +72,7 @@ def test_kill_9_of_a_lease_holder(site: Site[Program]) -> None:
     survivor = site.start(concurrency=1)
     site.wait_started(busy.id)
     victim = site.start(concurrency=1)
-    site.learn_that_notes_are_quick()
-
-    calls = [site.program.gate.call("later"), *(site.program.note.call(number=n) for n in range(5))]
-    started, *neighbours = (job.id for job in site.app.enqueue_many(calls))
-    site.wait_started(started)
-    wait_for(lambda: set(neighbours) <= site.held(), every=0.005, what="the neighbours to be claimed ahead")
+    started, neighbours, gate = site.start_one_and_hold_five()
     killed = victim.kill()
     assert [entry.pid for entry in site.diary.entries("start", job=started)] == [victim.pid]
     assert not site.diary.starts().keys() & set(neighbours)
@@ -91,7 +86,7 @@ def test_kill_9_of_a_lease_holder(site: Site[Program]) -> None:
     assert again.attempt == 2
     assert site.job(started).crashes == 1
 
-    site.open("later")
+    site.open(gate)
     site.wait_ended([started, *neighbours])
     first, *others = site.jobs([started, *neighbours])
     assert (first.status, first.attempts, first.claims) == ("done", 2, 2)

@@ -44,11 +44,7 @@ def test_held_jobs_are_renewed_and_given_back(site: Site[Program]) -> None:
     second = site.start(concurrency=1)
     site.wait_started(busy.id)
     first = site.start(concurrency=1)
-    site.learn_that_notes_are_quick()
-    calls = [site.program.gate.call("end"), *(site.program.note.call(number=n) for n in range(5))]
-    long, *held = (job.id for job in site.app.enqueue_many(calls))
-    site.wait_started(long)
-    wait_for(lambda: set(held) <= site.held(), every=0.005, what="five jobs to be claimed ahead")
+    long, held, _ = site.start_one_and_hold_five()
     until = site.job(held[0]).lease_until
     assert until is not None
     wait_for(lambda: (site.job(held[0]).lease_until or until) > until, within=1, every=0.01, what="a renewal")

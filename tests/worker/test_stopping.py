@@ -12,16 +12,6 @@ from worker.harness import LEASE, Site, holds
 from worker.program import Program
 
 
-def start_one_and_hold_five(site: Site[Program], gate: str) -> tuple[int, list[int]]:
-    """Have the only worker, which has one slot, run one job and hold five more; return their ids."""
-    site.learn_that_notes_are_quick()
-    calls = [site.program.gate.call(gate), *(site.program.note.call(number=n) for n in range(5))]
-    started, *held = (job.id for job in site.app.enqueue_many(calls))
-    site.wait_started(started)
-    wait_for(lambda: set(held) <= site.held(), every=0.005, what="five jobs to be claimed ahead")
-    return started, held
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
 def test_a_worker_that_is_told_to_stop(site: Site[Program], number: signal.Signals) -> None:
     """It gives back at once what it had not started, takes nothing more, goes on renewing what runs until that has
@@ -29,17 +19,17 @@ def test_a_worker_that_is_told_to_stop(site: Site[Program], number: signal.Signa
     if number == signal.SIGINT and site.db.name != "sqlite":
         pytest.skip("which signal it is does not matter to the database")
     worker = site.start(concurrency=1)
-    started, held = start_one_and_hold_five(site, "end")
+    started, held, gate = site.start_one_and_hold_five()
     worker.signal(number)
     wait_for(lambda: site.running() == {started}, within=3, what="the held jobs to be given back")
     late = site.program.note.enqueue(number=9)
     holds(lambda: site.running() == {started} and worker.alive, during=1.5 * LEASE)
     assert {(job.status, job.attempts) for job in site.jobs([*held, late.id])} == {("ready", 0)}
 
-    site.open("end")
+    site.open(gate)
     assert worker.wait(5) == 0
     (job,) = site.wait_ended(started, within=1)
-    assert (job.status, job.attempts, job.result, job.claims) == ("done", 1, "end", 1)
+    assert (job.status, job.attempts, job.result, job.claims) == ("done", 1, gate, 1)
     assert not site.diary.starts().keys() & {*held, late.id}
     assert worker.complaints() == []
 

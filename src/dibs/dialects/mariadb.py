@@ -32,8 +32,8 @@ class MariaDB(MySQL):
         WHERE {DUE_SINCE} AND task {{in_tasks}}
         ORDER BY run_at, id LIMIT :limit
     """
-    # By the same index as all claims. By their ids alone the rows would be locked, and their places in the index not:
-    # another claim takes those, skips the rows, and we wait for it to end.
+    # By the same index as all claims. By their ids the rows would be locked, and not their places in that index: another
+    # claim locks those and skips the rows, we wait for it, and MariaDB sees a deadlock while the other looks at our rows.
     LOCK_FURTHER: ClassVar[str] = f"""
         SELECT {CLAIM_COLUMNS} FROM JSON_TABLE(:found, '$[*]' COLUMNS (
             found_at DATETIME(6) PATH '$[0]', found_id BIGINT PATH '$[1]'

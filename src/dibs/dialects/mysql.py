@@ -3,9 +3,9 @@
 Read before changing a statement:
 - dibs' own connections work at READ COMMITTED: at REPEATABLE READ a claim locks the gaps that producers insert
   into. What is sent on a user's connection (enqueue, finish) meets every isolation level, and locks single rows.
-- A `mysql://` URL may turn out to be MariaDB. What is sent on users' connections is the same there.
 - A claim reads in the order of its index: with a filesort, or over two queues, InnoDB locks every candidate before
-  it sorts, and a second claimer gets nothing. FORCE INDEX, because without it small tables are scanned.
+  it sorts, and a second claimer gets nothing.
+- Whatever locks names its index. `innodb` puts it in where it can be told from the condition.
 - SET works from left to right, and in no order where tables are joined: no value reads a column that is set there.
 - The rows that were locked are counted. Rows affected are the changed ones, or the found ones if the driver says so.
 - Times are UTC_TIMESTAMP(6) and DATETIME(6): with fewer digits MySQL rounds them up, into the future.
@@ -38,11 +38,6 @@ _TEXT = "LONGTEXT CHARACTER SET utf8mb4"
 DUE_SINCE = """status = 'ready' AND queue = :queue AND priority = :priority
     AND (run_at > :run_at OR (run_at = :run_at AND id >= :id)) AND run_at <= {now}"""
 
-_LANE = """
-    SELECT queue, priority FROM dibs_jobs
-    WHERE status = 'ready' AND {place} ORDER BY queue, priority LIMIT 1
-"""
-
 #: What a verdict changes. `v` is the verdict, `j` the job; no verdict has a NULL status.
 _SETTING = """
     j.status = v.status, j.attempts = v.attempts, j.releases = v.releases, j.lease_until = NULL,
@@ -71,8 +66,15 @@ class MySQL(MySQLEnqueue, InnoDB):
     # -- claim -----------------------------------------------------------------------------------
 
     # From lane to lane through the index: DISTINCT would read every ready row, and (queue, priority) > (…) too.
-    NEXT_QUEUE: ClassVar[str] = _LANE.replace("{place}", "queue > :queue")
-    NEXT_PRIORITY: ClassVar[str] = _LANE.replace("{place}", "queue = :queue AND priority > :priority")
+    # MariaDB sorts the whole lane when it is to be ordered by `queue` too, of which there is one.
+    NEXT_QUEUE: ClassVar[str] = """
+        SELECT queue, priority FROM dibs_jobs
+        WHERE status = 'ready' AND queue > :queue ORDER BY queue, priority LIMIT 1
+    """
+    NEXT_PRIORITY: ClassVar[str] = """
+        SELECT queue, priority FROM dibs_jobs
+        WHERE status = 'ready' AND queue = :queue AND priority > :priority ORDER BY priority LIMIT 1
+    """
 
     def lanes(self, queues: Sequence[str] | None) -> Op[list[Lane]]:
         lanes: list[Lane] = []
@@ -106,7 +108,7 @@ class MySQL(MySQLEnqueue, InnoDB):
         return (yield from fetch(self.LOCK_NEXT, **lane._asdict(), **since._asdict(), tasks=tasks, limit=limit))
 
     # A pause is looked for here and not while locking: MariaDB gives error 1020, even at READ COMMITTED, where one
-    # statement both reads (which makes a snapshot) and locks (a row that is newer by now). No row of it is locked.
+    # statement both reads (which makes a snapshot) and locks (a row that is newer by now). It locks no row of dibs_queues.
     CLAIM: ClassVar[str] = """
         UPDATE dibs_jobs SET
             status = 'running', claims = claims + 1, lease_owner = :worker, lease = :lease,

@@ -1,8 +1,8 @@
 """Enqueue for MySQL and MariaDB. All of it may be sent on a user's connection, in the user's transaction.
 
 So it must do with any isolation level and driver: lists travel as JSON, times as text, and no lock is taken but on the
-rows written and on keys that somebody else was just taking too. The statements are the same on both databases: a
-`mysql://` URL may turn out to be MariaDB.
+rows written and on keys that somebody else was just taking too. The statements are the same on both databases, so it
+does not matter here which of them a `mysql://` URL has led to.
 """
 
 from __future__ import annotations

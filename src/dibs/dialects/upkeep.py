@@ -35,7 +35,7 @@ class Upkeep(Spelling):
 
     # `lease`: an owner had its whole lease of a reachable database in which to renew (see worker/upkeep).
     FIND_EXPIRED: ClassVar[str] = """
-        SELECT id, claims, lease FROM dibs_jobs
+        SELECT id FROM dibs_jobs
         WHERE status = 'running' AND lease_until < {now} AND lease <= :reachable ORDER BY id LIMIT :limit
     """
     LOCK_EXPIRED: ClassVar[str] = """
@@ -58,29 +58,39 @@ class Upkeep(Spelling):
     """
     FREE_KEY_OF: ClassVar[str] = "DELETE FROM dibs_keys WHERE job_id = :id"
 
+    LOCK_PAST: ClassVar[str] = """
+        SELECT id, claims, lease FROM dibs_jobs
+        WHERE id {in_ids} AND status = 'running' AND lease_until < {now} ORDER BY id {for_update} {skip_locked}
+    """
+
     def past_leases(self, *, reachable: float, limit: int) -> Op[dict[tuple[int, int], float]]:
-        """Return the claims `(id, claims)` whose lease ran out, and its length, for owners as in `expire`."""
-        rows = yield from fetch(self.FIND_EXPIRED, alone=True, reachable=reachable, limit=limit)
+        """Return the claims `(id, claims)` that `expire` would take back now, and the lengths of their leases."""
+        candidates = yield from fetch(self.FIND_EXPIRED, reachable=reachable, limit=limit)
+        if not candidates:
+            return {}
+        rows = yield from fetch(self.LOCK_PAST, ids=self.ids(row[0] for row in candidates))
         return {(job_id, claims): float(lease) for job_id, claims, lease in rows}
 
     def expire(
         self, *, reachable: float, limit: int, only: Collection[tuple[int, int]] | None = None
     ) -> Op[list[Expired]]:
-        """Take back claims whose lease ran out, whose owners had `reachable` seconds in which to renew it.
-
-        With `only`, of these claims `(id, claims)` alone. What somebody's transaction holds is passed over.
+        """Take back claims whose lease ran out, whose owners had `reachable` seconds in which to renew it; with
+        `only`, of these claims `(id, claims)` alone. What somebody's transaction holds is passed over.
         """
         if only is None:
-            only = yield from self.past_leases(reachable=reachable, limit=limit)
-        if not only:
+            candidates = [row[0] for row in (yield from fetch(self.FIND_EXPIRED, reachable=reachable, limit=limit))]
+        else:
+            candidates = [job_id for job_id, _ in only]
+        if not candidates:
             return []
-        found = yield from fetch(self.LOCK_EXPIRED, ids=self.ids(job_id for job_id, _ in only))
-        rows = [row for row in found if (row[0], row[6]) in only]
+        rows = yield from fetch(self.LOCK_EXPIRED, ids=self.ids(candidates))
         expired: list[Expired] = []
         back: dict[str, list[int]] = defaultdict(list)
         for row in rows:
             (job_id, task, queue, attempts, most, crashes, claims, owner, key, key_until, retention, errors) = row[:12]
             cancel, meta = row[12:]
+            if only is not None and (job_id, claims) not in only:
+                continue  # claimed anew since
             status, reason = after_expiry(
                 attempts=attempts, max_attempts=most, crashes=crashes + 1, cancelling=bool(cancel)
             )

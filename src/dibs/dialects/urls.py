@@ -33,7 +33,7 @@ class DatabaseUrl:
 
     def __str__(self) -> str:
         user = f"{quote(self.user)}@" if self.user else ""
-        return f"{self.scheme}://{user}{self.hosts}/{self.database}"
+        return f"{self.scheme}://{user}{self.hosts}/{quote(self.database, safe='/: ')}"
 
 
 def parse(text: str) -> DatabaseUrl:

@@ -17,6 +17,7 @@ from dibs.worker.outage import Outage
 
 logger = logging.getLogger("dibs")
 
+LOOK_BATCH = 10_000
 EXPIRE_BATCH = 500
 PRUNE_BATCH = 500
 FOLD_BATCH = 1_000
@@ -48,7 +49,7 @@ class Upkeep:
         self._dialect = store.dialect
         self._outage = outage
         self._woke = woke
-        self._past: dict[tuple[int, int], float] = {}  # claims whose lease ran out → since when they were free to renew
+        self._past: dict[tuple[int, int], float] = {}  # claims whose lease ran out → since when their rows are free
         self._tell = tell
         self.tick = tick if tick is not None else tick_for(lease)
         self._closing = threading.Event()
@@ -88,29 +89,24 @@ class Upkeep:
 
         Nothing that is alive may be run again: after an outage every lease is past while the work goes on. So a
         lease is only taken back when its owner had all of its length, of a database that we could reach, in which
-        to renew it; and only once it has been past, and its row free, for a while: a user's transaction may have
-        held the row until this moment, so that its owner could neither renew nor settle it.
+        to renew it; and only once its row has been seen free for a while: a user's transaction may have held it
+        until this moment, so that its owner could neither renew nor settle it.
         """
-        find = partial(self._dialect.past_leases, reachable=self._store.reachable(), limit=EXPIRE_BATCH)
+        find = partial(self._dialect.past_leases, reachable=self._store.reachable(), limit=LOOK_BATCH)
         found = self._store.run(find)
         now = time.monotonic()
         self._past = {claim: self._past.get(claim, now) for claim in found}
-        ripe = {claim for claim, since in self._past.items() if now - since >= patience(found[claim])}
-        if not ripe:
-            return
-        expired = self._store.run(partial(self._dialect.expire, reachable=0.0, limit=EXPIRE_BATCH, only=ripe))
-        for job in expired:
-            logger.warning(
-                "job %d: the lease of %s ran out in %s; it is %s now", job.id, job.task, job.owner, job.status
-            )
-            self._tell(job)
-        # What was not taken back was held by somebody, or has been renewed.
-        gone = {job.id for job in expired}
-        self._past = {
-            claim: now if claim in ripe else since for claim, since in self._past.items() if claim[0] not in gone
-        }
-        if expired:
-            self._woke()
+        ripe = [claim for claim, since in self._past.items() if now - since >= patience(found[claim])]
+        for start in range(0, len(ripe), EXPIRE_BATCH):
+            only = ripe[start : start + EXPIRE_BATCH]
+            expired = self._store.run(partial(self._dialect.expire, reachable=0.0, limit=EXPIRE_BATCH, only=only))
+            for job in expired:
+                logger.warning(
+                    "job %d: the lease of %s ran out in %s; it is %s now", job.id, job.task, job.owner, job.status
+                )
+                self._tell(job)
+            if expired:
+                self._woke()
 
     def _fold(self) -> None:
         end = time.monotonic() + LONGEST_TURN
@@ -120,7 +116,7 @@ class Upkeep:
 
 
 def patience(lease: float) -> float:
-    """Return for how many seconds a lease must be seen past: in that time its owner looks at it, see `Leases`."""
+    """Return for how many seconds a row must be seen free: in that time its owner looks at it again, see `Leases`."""
     return min(max(lease / 2, 0.5), 2.5)
 
 
