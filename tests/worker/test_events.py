@@ -262,7 +262,8 @@ def test_a_claim_that_expires(db: Database, attempts: int, end: str | None) -> N
         attempts=attempts,
     )
     heard.work(lease=1.0)
-    assert heard.names() == ["enqueued", "expired", *([end] if end else ["started", "done"])]
+    # In whatever order: another thread may begin the job anew before this one tells that it was taken back.
+    assert sorted(heard.names()) == sorted(["enqueued", "expired", *([end] if end else ["started", "done"])])
     expired = heard.only("expired")
     assert (expired.worker, expired.attempts, expired.max_attempts, expired.meta) == (
         "gone",
