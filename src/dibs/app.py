@@ -7,7 +7,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 import msgspec
@@ -347,8 +347,10 @@ class Dibs:
         told through `current_job().cancel_requested`; whatever it then does, it ends cancelled and is not retried.
         Ids that are missing from the answer had ended already, or never were.
         """
-        ids = _ids(job_ids)
-        return self.store.run(lambda: self.dialect.cancel(ids, reason=reason)) if ids else []
+        cancelled: list[int] = []
+        for ids in _batches(job_ids):
+            cancelled += self.store.run(partial(self.dialect.cancel, ids, reason=reason))
+        return cancelled
 
     def requeue(self, job_ids: int | Iterable[int], *, force: bool = False) -> list[int]:
         """Send failed or cancelled jobs (with `force` done ones, too) round again, due now; return their ids.
@@ -356,10 +358,12 @@ class Dibs:
         Their attempts start from 0. Ids that are missing from the answer were in another status. Raises KeyTaken
         when another job holds the key of some by now; the others have been requeued then.
         """
-        ids = _ids(job_ids)
-        if not ids:
-            return []
-        moved, refused = self.store.run(lambda: self.dialect.requeue(ids, force=force))
+        moved: list[int] = []
+        refused: dict[int, int] = {}
+        for ids in _batches(job_ids):
+            now_moved, now_refused = self.store.run(partial(self.dialect.requeue, ids, force=force))
+            moved += now_moved
+            refused |= now_refused
         if refused:
             raise KeyTaken(refused, moved)
         return moved
@@ -417,6 +421,16 @@ class _NamingMigrate:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if error is not None and _MISSING.search(str(error)):
             error.add_note("the tables of dibs may be missing or too old in this database: run `dibs migrate`")
+
+
+#: Ids in one statement, at most: beyond some thousands optimizers give up the index.
+ID_BATCH = 1_000
+
+
+def _batches(job_ids: int | Iterable[int]) -> list[list[int]]:
+    """Return ids in order, each once, in lists fit for one statement."""
+    ids = _ids(job_ids)
+    return [ids[start : start + ID_BATCH] for start in range(0, len(ids), ID_BATCH)]
 
 
 def _ids(job_ids: int | Iterable[int]) -> list[int]:
