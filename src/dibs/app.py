@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import re
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
@@ -14,6 +13,7 @@ import msgspec
 
 from dibs import ops
 from dibs.bindings import bind, connector, is_async
+from dibs.bindings.hints import NamingMigrate
 from dibs.bulk import Bulk
 from dibs.codec import Codec, JsonCodec
 from dibs.dialects import EXAMPLE, Dialect, dialect_for, parse
@@ -291,7 +291,7 @@ class Dibs:
         self._check_family(binding.family, connection)
         if together and binding.commits_alone:
             raise AutocommitConnection(together)
-        with _NamingMigrate():
+        with NamingMigrate():
             return ops.run(make(), binding)
 
     async def arun_on(
@@ -308,7 +308,7 @@ class Dibs:
         self._check_family(binding.family, connection)
         if together and await binding.commits_alone():
             raise AutocommitConnection(together)
-        with _NamingMigrate():
+        with NamingMigrate():
             return await ops.arun(make(), binding)
 
     def _check_family(self, family: str, connection: Any) -> None:
@@ -406,21 +406,6 @@ class _Decorator:
     @overload
     def __call__(self, function: Callable[P, R], /) -> SyncTask[P, R]: ...
     def __call__(self, function: Any, /) -> Any: ...
-
-
-#: How databases say that a table or a column is not there. (That the text names a table of ours says nothing: some
-#: libraries quote the whole statement in every error.)
-_MISSING = re.compile(r"does(n't| not) exist|no such (table|column)|no column named|unknown column", re.IGNORECASE)
-
-
-class _NamingMigrate:
-    """Adds what to do to a driver's error about a missing table, on a connection that is not ours to ask."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if error is not None and _MISSING.search(str(error)):
-            error.add_note("the tables of dibs may be missing or too old in this database: run `dibs migrate`")
 
 
 #: Ids in one statement, at most: beyond some thousands optimizers give up the index.
