@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any, TypeVar
@@ -12,6 +11,7 @@ from typing import Any, TypeVar
 from dibs import ops
 from dibs.ambient import Transaction, ambient
 from dibs.bindings import bind, connector, is_async
+from dibs.bindings.hints import NamingMigrate
 from dibs.dialects import EXAMPLE, DatabaseUrl, Dialect, dialect_for, parse
 from dibs.errors import AutocommitConnection, ConfigurationError, UnsupportedConnection
 from dibs.ops import Op
@@ -110,7 +110,7 @@ class Connections:
         self._check_family(binding.family, connection)
         if together and binding.commits_alone:
             raise AutocommitConnection(together)
-        with _NamingMigrate():
+        with NamingMigrate():
             return ops.run(make(), binding)
 
     async def arun_on(
@@ -129,7 +129,7 @@ class Connections:
         self._check_family(binding.family, connection)
         if together and await binding.commits_alone():
             raise AutocommitConnection(together)
-        with _NamingMigrate():
+        with NamingMigrate():
             return await ops.arun(make(), binding)
 
     def _check_family(self, family: str, connection: Any) -> None:
@@ -137,18 +137,3 @@ class Connections:
             raise UnsupportedConnection(
                 f"{type(connection).__name__} is a connection to another kind of database than {self.url}"
             )
-
-
-#: How databases say that a table or a column is not there. (That the text names a table of ours says nothing: some
-#: libraries quote the whole statement in every error.)
-_MISSING = re.compile(r"does(n't| not) exist|no such (table|column)|no column named|unknown column", re.IGNORECASE)
-
-
-class _NamingMigrate:
-    """Adds what to do to a driver's error about a missing table, on a connection that is not ours to ask."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if error is not None and _MISSING.search(str(error)):
-            error.add_note("the tables of dibs may be missing or too old in this database: run `dibs migrate`")

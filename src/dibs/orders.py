@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -19,6 +20,9 @@ from dibs.registry import Registry
 from dibs.secrets import masked
 from dibs.settings import LONGEST_QUEUE, integer, name
 from dibs.states import State
+
+#: Ids in one statement, at most: beyond some thousands optimizers give up the index.
+ID_BATCH = 1_000
 
 
 class Orders(Registry, Connections):
@@ -60,8 +64,10 @@ class Orders(Registry, Connections):
         told through `current_job().cancel_requested`; whatever it then does, it ends cancelled and is not retried.
         Ids that are missing from the answer had ended already, or never were.
         """
-        ids = _ids(job_ids)
-        return self.store.run(lambda: self.dialect.cancel(ids, reason=reason)) if ids else []
+        cancelled: list[int] = []
+        for ids in _batches(job_ids):
+            cancelled += self.store.run(partial(self.dialect.cancel, ids, reason=reason))
+        return cancelled
 
     def requeue(self, job_ids: int | Iterable[int], *, force: bool = False) -> list[int]:
         """Send failed or cancelled jobs (with `force` done ones, too) round again, due now; return their ids.
@@ -69,10 +75,12 @@ class Orders(Registry, Connections):
         Their attempts start from 0. Failed and cancelled ones keep their checkpoint, done ones begin anew. Ids that
         are missing from the answer were in another status. Raises KeyTaken when another job holds the key of some by now; the others have been requeued then.
         """
-        ids = _ids(job_ids)
-        if not ids:
-            return []
-        moved, refused = self.store.run(lambda: self.dialect.requeue(ids, force=force))
+        moved: list[int] = []
+        refused: dict[int, int] = {}
+        for ids in _batches(job_ids):
+            now_moved, now_refused = self.store.run(partial(self.dialect.requeue, ids, force=force))
+            moved += now_moved
+            refused |= now_refused
         if refused:
             raise KeyTaken(refused, moved)
         return moved
@@ -123,6 +131,12 @@ class Orders(Registry, Connections):
     async def aresume(self, queue: str) -> bool:
         """`resume` for async code."""
         return await asyncio.to_thread(self.resume, queue)
+
+
+def _batches(job_ids: int | Iterable[int]) -> list[list[int]]:
+    """Return ids in order, each once, in lists fit for one statement."""
+    ids = _ids(job_ids)
+    return [ids[start : start + ID_BATCH] for start in range(0, len(ids), ID_BATCH)]
 
 
 def _ids(job_ids: int | Iterable[int]) -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from dataclasses import dataclass
 from datetime import timedelta
@@ -42,14 +41,10 @@ class Backoff:
         >>> Backoff(jitter=0).delay(5_000, dice=random.Random(0))
         datetime.timedelta(seconds=21600)
         """
-        # In logarithms first: factor ** 4999 is more than a float can hold.
-        exponent = max(attempt, 1) - 1
-        if self.first <= 0:
-            seconds = 0.0
-        elif exponent * math.log(max(self.factor, 1.0)) > math.log(max(self.cap / self.first, 1.0)):
-            seconds = self.cap
-        else:
-            seconds = min(self.first * self.factor**exponent, self.cap)
+        try:
+            seconds = min(self.first * self.factor ** (max(attempt, 1) - 1), self.cap)
+        except OverflowError:  # 3 ** 4999 is more than a float can hold
+            seconds = self.cap if self.first > 0 else 0.0
         return timedelta(seconds=seconds * (1 + self.jitter * dice.uniform(-1, 1)))
 
 

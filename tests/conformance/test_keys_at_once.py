@@ -15,9 +15,9 @@ import pytest
 
 from conformance.connections.kind import Kind, done
 from conformance.connections.pairs import on_each
-from conformance.hands import Queue, new_job, promptly, run_in, verdict
+from conformance.hands import PAST, WORKER, Queue, new_job, promptly, run_in, verdict
 from conftest import wait_for
-from dibs.jobs import Enqueued, Settled
+from dibs.jobs import Claim, Enqueued, Settled
 from dibs.states import State
 
 THREADS = 8
@@ -169,6 +169,68 @@ def test_a_duplicate_left_open_delays_no_end_that_frees_the_key(
     assert queue.status(claim.id) is end
     queue.do(lambda: queue.dialect.fold(limit=100))
     assert queue.keys() == {"other": other.id}
+    assert queue.enqueue(new_job(key="k"))[0].created
+
+
+def fail(queue: Queue, claim: Claim) -> None:
+    assert queue.end(claim, State.FAILED) is Settled.NOW
+
+
+def finish(queue: Queue, claim: Claim) -> None:
+    op = queue.dialect.finish
+    fence = {"claims": claim.claims, "worker": WORKER}
+    assert queue.do(lambda: op(claim.id, **fence, attempts=1, result=None, keep=60.0, frees_key=True))  # type: ignore[arg-type]
+
+
+def cancel(queue: Queue, claim: Claim) -> None:
+    queue.end(claim, State.READY, delay=60.0)
+    assert queue.cancel(claim.id) == [claim.id]
+
+
+def expire(queue: Queue, claim: Claim) -> None:
+    queue.write(claim.id, crashes=4, lease_until=PAST)
+    assert queue.expire() == {claim.id: State.FAILED}
+
+
+def delete_at_once(queue: Queue, claim: Claim) -> None:
+    assert queue.end(claim, State.DONE, keep=0.0) is Settled.NOW
+
+
+def prune(queue: Queue, claim: Claim) -> None:
+    queue.end(claim, State.DONE)
+    queue.write(claim.id, expires_at=PAST)
+    assert queue.app.prune() == 1
+
+
+@on_each(lambda kind: kind.name == "PyMySQL")
+@pytest.mark.parametrize("end", [fail, finish, cancel, expire, delete_at_once, prune])
+def test_a_duplicate_that_locks_the_key(queue: Queue, kind: Kind, end: Callable[[Queue, Claim], None]) -> None:
+    """A snapshot older than the key: the duplicate is found by an insert, which locks the key's row. The job ends all
+    the same, at once, and its key is let go of by upkeep when the user's transaction is over."""
+    queue.app.tasks.clear()
+    task = queue.app.task(name="t", queue="q")(_take)
+
+    async def scenario() -> None:
+        assert kind.repeatable is not None
+        async with kind.repeatable(queue.db) as user:
+            await done(user.begin())
+            await done(user.execute("SELECT count(*) FROM dibs_jobs"))
+            claim = queue.running(key="k", key_until="finished")
+            again = await user.enqueue(task.using(connection=user.connection, key="k"))
+            assert (again.id, again.created) == (claim.id, False)
+            with promptly():
+                assert queue.renew(claim).renewed == {claim.id}
+            with promptly():
+                end(queue, claim)
+            with promptly():
+                queue.do(lambda: queue.dialect.fold(limit=100))
+            assert queue.keys() == {"k": claim.id}, "the user's transaction holds it"
+            await done(user.commit())
+
+    kind.run(scenario())
+    queue.do(lambda: queue.dialect.fold(limit=100))
+    assert queue.keys() == {}
+    assert queue.count("dibs_loose_keys") == 0
     assert queue.enqueue(new_job(key="k"))[0].created
 
 

@@ -67,6 +67,16 @@ STATEMENTS = [
 ]
 
 
+@pytest.mark.parametrize("kind", [MySQL, MariaDB])
+def test_a_prefix_is_also_in_the_names_of_indexes(kind: type[MySQL]) -> None:
+    """As in the migrations, which make them."""
+    sql = kind("shop", "mine_")
+    texts = [getattr(sql, name) for name in dir(sql) if name.isupper() and isinstance(getattr(sql, name), str)]
+    named = {index for text in texts for index in re.findall(r"FORCE INDEX \((\w+)\)", text)} - {"PRIMARY"}
+    assert named
+    assert all(index.startswith("mine_dibs_") for index in named)
+
+
 @pytest.mark.parametrize("text", STATEMENTS)
 def test_what_locks_names_its_index(text: str) -> None:
     """No statement that locks rows leaves it to the optimizer through which index it meets them."""

@@ -104,17 +104,15 @@ def test_whatever_a_cancelled_task_does(obstinate: Site[Obstinate]) -> None:
 def test_jobs_that_wait_or_are_held(site: Site[Program]) -> None:
     """A ready job is cancelled at once; one that is claimed ahead as soon as its worker learns of it. Neither runs."""
     worker = site.start(concurrency=1)
-    site.learn_that_notes_are_quick()
-    first, *held = site.app.enqueue_many([site.program.gate.call("end"), *(site.program.note.call() for _ in range(3))])
-    wait_for(lambda: {job.id for job in held} <= site.held(), every=0.005, what="jobs to be claimed ahead")
+    first, held, gate = site.start_one_and_hold_five()
     waiting = site.program.note.using(delay=60).enqueue()
-    ids = [job.id for job in (*held, waiting)]
+    ids = [*held, waiting.id]
     assert site.app.cancel(ids) == ids
     assert site.job(waiting.id).status == "cancelled"
     assert {job.status for job in site.wait_ended(ids, within=5)} == {"cancelled"}
     assert not site.diary.starts().keys() & set(ids)
-    site.open("end")
-    assert site.wait_ended(first.id)[0].status == "done"
+    site.open(gate)
+    assert site.wait_ended(first)[0].status == "done"
     assert worker.alive
 
 

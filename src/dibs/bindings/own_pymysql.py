@@ -48,7 +48,10 @@ SETTINGS: dict[str, int | str] = {
     "wait_timeout": 300,
 }
 #: MariaDB can be stricter with a transaction than with an idle connection.
-MARIADB_SETTINGS = {"idle_transaction_timeout": 60}
+MARIADB_SETTINGS = {
+    "idle_transaction_timeout": 60,
+    "in_predicate_conversion_threshold": 0,  # from 1,000 on it would make a table of a list of ids, and scan ours
+}
 
 _CODES = {
     Trouble.CONFLICT: (1213, 1020),  # deadlock; MariaDB: "record has changed since last read"

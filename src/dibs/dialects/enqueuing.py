@@ -14,10 +14,15 @@ from typing import ClassVar
 import msgspec
 
 from dibs.dialects.spelling import Spelling
+from dibs.errors import UnsuitableDatabase
 from dibs.jobs import Enqueued, NewJob
 from dibs.ops import Op, execute, fetch
 
 Key = tuple[str, str]
+
+#: How often a key is looked for that is taken when we insert and free when we look. Somebody lets go of it in between
+#: once or twice; for ever means that the database takes two keys for one.
+MOST_ROUNDS = 100
 
 
 class KeyedEnqueue(Spelling):
@@ -57,7 +62,13 @@ class KeyedEnqueue(Spelling):
                 firsts.setdefault((job.task, job.task_key), job)
         holders = yield from self.find_holders(list(firsts))
         taken: dict[Key, int] = {}
+        rounds = 0
         while missing := [key for key in firsts if key not in holders and key not in taken]:
+            if (rounds := rounds + 1) > MOST_ROUNDS:
+                raise UnsuitableDatabase(
+                    f"key {missing[0][1]!r} is taken, and by nobody: dibs_keys must compare its texts byte by byte. "
+                    "Was its collation changed?"
+                )
             taken |= yield from self.insert_keyed([firsts[key] for key in missing], tell=tell)
             if late := [key for key in missing if key not in taken]:
                 # Somebody else took it between our look and our insert. If they let go of it meanwhile: again.

@@ -67,6 +67,9 @@ class InnoDB(Dialect):
         text = _DELETE_BY_ID.sub(_FROM_A_LIST, text)
         return super().spell(_CONDITION.sub(_through_its_index, text))
 
+    def qualify(self, text: str) -> str:
+        return super().qualify(text).replace("FORCE INDEX (dibs_", f"FORCE INDEX ({self.prefix}dibs_")
+
     def quote(self, name: str) -> str:
         return "`" + name.replace("`", "``") + "`"
 

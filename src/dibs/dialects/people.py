@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import msgspec
 
-from dibs.dialects.spelling import Spelling
+from dibs.dialects.endings import Endings
 from dibs.jobs import RECORD_COLUMNS, JobRecord
 from dibs.ops import Op, Row, execute, fetch
 from dibs.secrets import masked, unstamped
@@ -22,7 +22,7 @@ _TIMES = {"run_at", "lease_until", "created_at", "started_at", "finished_at", "e
 _JSON = {"payload", "result", "errors", "meta", "progress", "checkpoint"}
 
 
-class People(Spelling):
+class People(Endings):
     """Ops that people and their programs ask for."""
 
     FIND: ClassVar[str] = f"SELECT {RECORD_COLUMNS} FROM dibs_jobs WHERE id = :id"
@@ -108,7 +108,6 @@ class People(Spelling):
         UPDATE dibs_jobs SET cancel_requested_at = {now}
         WHERE id {in_ids} AND status = 'running' AND cancel_requested_at IS NULL
     """
-    FREE_KEYS: ClassVar[str] = "DELETE FROM dibs_keys WHERE job_id {in_ids}"
 
     def cancel(self, job_ids: Iterable[int], *, reason: str | None) -> Op[list[int]]:
         """Cancel ready jobs and ask for the end of running ones; return the ids of both.
@@ -120,7 +119,7 @@ class People(Spelling):
         running = [job_id for job_id, status in rows if status == State.RUNNING]
         if ready:
             yield from execute(self.CANCEL_READY, ids=self.ids(ready), reason=reason)
-            yield from execute(self.FREE_KEYS, ids=self.ids(ready))
+            yield from self.free_keys(ready)
         if running:
             yield from execute(self.ASK_RUNNING, ids=self.ids(running))
         return [job_id for job_id, _ in rows]

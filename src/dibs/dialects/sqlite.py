@@ -321,7 +321,7 @@ class SQLite(KeyedEnqueue, Dialect):
             self.FINISH, id=job_id, claims=claims, worker=worker, attempts=attempts, result=result, keep=keep
         )
         if changed and frees_key:
-            yield from execute(self.FREE_KEY_OF, id=job_id)
+            yield from self.free_keys([job_id])
         return changed > 0
 
     # -- the library and the schema --------------------------------------------------------------

@@ -14,14 +14,14 @@ from typing import ClassVar
 
 import msgspec
 
-from dibs.dialects.spelling import Spelling
+from dibs.dialects.endings import Endings
 from dibs.jobs import Expired, Lane, Settled
 from dibs.ops import Op, Value, execute, fetch
 from dibs.retries import after_expiry, frees_key, keep
 from dibs.states import State
 
 
-class Upkeep(Spelling):
+class Upkeep(Endings):
     """Ops of the worker's chores."""
 
     MOVE_CHORE: ClassVar[str] = """
@@ -56,7 +56,6 @@ class Upkeep(Spelling):
             finished_at = {now}, expires_at = {soon}, error = :error, errors = :errors
         WHERE id = :id AND status = 'running' AND claims = :claims AND lease_owner = :owner AND lease_until < {now}
     """
-    FREE_KEY_OF: ClassVar[str] = "DELETE FROM dibs_keys WHERE job_id = :id"
 
     LOCK_PAST: ClassVar[str] = """
         SELECT id, claims, lease FROM dibs_jobs
@@ -110,7 +109,7 @@ class Upkeep(Spelling):
                 errors=with_error(errors, attempt=attempts, error=error),
             )
             if key is not None and frees_key(status, key_until=key_until):
-                yield from execute(self.FREE_KEY_OF, id=job_id)
+                yield from self.free_keys([job_id])
         for owner, job_ids in back.items():
             error = f"its lease ran out: {owner} went quiet"
             yield from execute(self.TAKE_BACK, ids=self.ids(job_ids), owner=owner, error=error)
@@ -129,8 +128,6 @@ class Upkeep(Spelling):
         WHERE id {in_ids} AND expires_at < {now} AND status IN ('done', 'failed', 'cancelled')
         ORDER BY id {for_update} {skip_locked}
     """
-    PRUNE_KEYS: ClassVar[str] = "DELETE FROM dibs_keys WHERE job_id {in_ids}"
-    PRUNE_DUPLICATES: ClassVar[str] = "DELETE FROM dibs_duplicates WHERE job_id {in_ids}"
     PRUNE_JOBS: ClassVar[str] = "DELETE FROM dibs_jobs WHERE id {in_ids} AND status IN ('done', 'failed', 'cancelled')"
 
     def prunable(self, *, limit: int) -> Op[list[int]]:
@@ -144,8 +141,8 @@ class Upkeep(Spelling):
         if not rows:
             return 0
         mine = self.ids(row[0] for row in rows)
-        yield from execute(self.PRUNE_KEYS, ids=mine)
-        yield from execute(self.PRUNE_DUPLICATES, ids=mine)
+        yield from self.free_keys([row[0] for row in rows])
+        yield from self.forget_duplicates([row[0] for row in rows])
         return (yield from execute(self.PRUNE_JOBS, ids=mine))
 
     POSTPONE: ClassVar[str] = """
