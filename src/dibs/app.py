@@ -26,6 +26,7 @@ from dibs.errors import (
     UnsupportedConnection,
 )
 from dibs.jobs import Enqueued, JobRecord, NewJob
+from dibs.limits import check_text
 from dibs.ops import Op
 from dibs.retries import Backoff
 from dibs.settings import (
@@ -321,6 +322,7 @@ class Dibs:
 
     def job(self, job_id: int) -> JobRecord:
         """Look one job up. Raises JobNotFound."""
+        _ids(job_id)
         found = self.store.run(lambda: self.dialect.find(job_id))
         if found is None:
             raise JobNotFound(job_id)
@@ -330,10 +332,12 @@ class Dibs:
         self, *, status: str | None = None, queue: str | None = None, limit: int = 100, before: int = 2**62
     ) -> list[JobRecord]:
         """Look the newest jobs up, newest first; `before` an id, to go on from the last page."""
+        if status is not None and status not in list(State):
+            raise InvalidArgument("status", f"is one of {', '.join(State)}, not {status!r:.40}")
+        _ids(before)
+        integer(limit, "limit", low=0, high=1_000_000)
         return self.store.run(
-            lambda: self.dialect.list_jobs(
-                status=None if status is None else State(status).value, queue=queue, before=before, limit=limit
-            )
+            lambda: self.dialect.list_jobs(status=status and str(status), queue=queue, before=before, limit=limit)
         )
 
     def counts(self) -> dict[str, dict[str, int]]:
@@ -347,6 +351,7 @@ class Dibs:
         told through `current_job().cancel_requested`; whatever it then does, it ends cancelled and is not retried.
         Ids that are missing from the answer had ended already, or never were.
         """
+        check_text(reason or "", "reason")
         cancelled: list[int] = []
         for ids in _batches(job_ids):
             cancelled += self.store.run(partial(self.dialect.cancel, ids, reason=reason))
@@ -374,7 +379,8 @@ class Dibs:
         What runs goes on. Workers learn of it within one poll.
         """
         queue = name(queue, "queue", longest=LONGEST_QUEUE)
-        return self.store.run(lambda: self.dialect.pause(queue, by=by or _whoami()))
+        by = name(by or _whoami(), "by", longest=255)
+        return self.store.run(lambda: self.dialect.pause(queue, by=by))
 
     def resume(self, queue: str) -> bool:
         """Let a paused queue go on; return False if it was not paused."""
