@@ -14,8 +14,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from dibs.connections import Connections
-from dibs.errors import JobNotFound, KeyTaken
+from dibs.errors import InvalidArgument, JobNotFound, KeyTaken
 from dibs.jobs import JobRecord
+from dibs.limits import check_text
 from dibs.registry import Registry
 from dibs.secrets import masked
 from dibs.settings import LONGEST_QUEUE, integer, name
@@ -30,6 +31,7 @@ class Orders(Registry, Connections):
 
     def job(self, job_id: int) -> JobRecord:
         """Look one job up. Raises JobNotFound."""
+        _ids(job_id)
         found = self.store.run(lambda: self.dialect.find(job_id))
         if found is None:
             raise JobNotFound(job_id)
@@ -39,10 +41,12 @@ class Orders(Registry, Connections):
         self, *, status: str | None = None, queue: str | None = None, limit: int = 100, before: int = 2**62
     ) -> list[JobRecord]:
         """Look the newest jobs up, newest first; `before` an id, to go on from the last page."""
+        if status is not None and status not in list(State):
+            raise InvalidArgument("status", f"is one of {', '.join(State)}, not {status!r:.40}")
+        _ids(before)
+        integer(limit, "limit", low=0, high=1_000_000)
         found = self.store.run(
-            lambda: self.dialect.list_jobs(
-                status=None if status is None else State(status).value, queue=queue, before=before, limit=limit
-            )
+            lambda: self.dialect.list_jobs(status=status and str(status), queue=queue, before=before, limit=limit)
         )
         return [self._masked(job) for job in found]
 
@@ -64,6 +68,7 @@ class Orders(Registry, Connections):
         told through `current_job().cancel_requested`; whatever it then does, it ends cancelled and is not retried.
         Ids that are missing from the answer had ended already, or never were.
         """
+        check_text(reason or "", "reason")
         cancelled: list[int] = []
         for ids in _batches(job_ids):
             cancelled += self.store.run(partial(self.dialect.cancel, ids, reason=reason))
@@ -91,7 +96,8 @@ class Orders(Registry, Connections):
         What runs goes on. Workers learn of it within one poll.
         """
         queue = name(queue, "queue", longest=LONGEST_QUEUE)
-        return self.store.run(lambda: self.dialect.pause(queue, by=by or _whoami()))
+        by = name(by or _whoami(), "by", longest=255)
+        return self.store.run(lambda: self.dialect.pause(queue, by=by))
 
     def resume(self, queue: str) -> bool:
         """Let a paused queue go on; return False if it was not paused."""

@@ -319,6 +319,6 @@ def test_the_queue_is_what_the_model_is(queue: Queue) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=100, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=50, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )

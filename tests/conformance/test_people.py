@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from conformance.hands import Queue, new_job
@@ -206,6 +208,36 @@ def test_names_are_checked(queue: Queue, wrong: str) -> None:
     for call in (queue.app.pause, queue.app.resume):
         with pytest.raises(InvalidArgument, match="queue"):
             call(wrong)
+
+
+@pytest.mark.parametrize("wrong", [-1, 2**63, 2**200, True, "7", 1.5, None])
+def test_ids_are_checked(queue: Queue, wrong: int) -> None:
+    """What can be no job's id is refused at the call, by every database alike."""
+    for call in (queue.app.job, queue.app.cancel, queue.app.requeue, lambda wrong: queue.app.jobs(before=wrong)):
+        with pytest.raises((InvalidArgument, TypeError)):
+            call(wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"status": "nonsense"}, {"status": ""}, {"limit": -1}, {"limit": 1.5}, {"limit": None}], ids=str
+)
+def test_what_is_asked_for_is_checked(queue: Queue, wrong: dict[str, Any]) -> None:
+    """A status that there is none of, a limit that is no number."""
+    with pytest.raises(InvalidArgument, match=next(iter(wrong))):
+        queue.app.jobs(**wrong)
+
+
+@pytest.mark.parametrize("wrong", ["a\0b", "\ud800"])
+def test_reasons_are_checked(queue: Queue, wrong: str) -> None:
+    """Text that not every database could store is refused by all."""
+    job_id = queue.add()
+    with pytest.raises(InvalidArgument, match="reason"):
+        queue.app.cancel(job_id, reason=wrong)
+    with pytest.raises(InvalidArgument, match="by"):
+        queue.app.pause("q", by=wrong)
+    assert queue.status(job_id) is State.READY
+    assert queue.app.cancel(job_id, reason="ü%s'\n🍏" * 1000) == [job_id]
+    assert queue.record(job_id).error == "ü%s'\n🍏" * 1000
 
 
 # -- join ------------------------------------------------------------------------------------------

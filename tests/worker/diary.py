@@ -56,7 +56,7 @@ class Diary:
 
     def entries(self, event: str | None = None, *, job: int | None = None) -> list[Entry]:
         """Return what was written, in order: of an event, of a job."""
-        lines = self._path.read_bytes().rpartition(b"\n")[0].splitlines()  # the last one may be half there
+        lines = self._path.read_bytes().rpartition(b"\n")[0].splitlines()  # the last one may not be written in full
         entries = [msgspec.json.decode(line, type=Entry) for line in lines]
         return [entry for entry in entries if event in (None, entry.event) and job in (None, entry.job)]
 

@@ -69,7 +69,7 @@ def obstinate(db: Database, tmp_path: Path) -> Iterator[Site[Obstinate]]:
 def test_a_running_job_that_is_cancelled(site: Site[Program]) -> None:
     """An async task is cancelled where it waits; code in a thread is told, and goes on as long as it likes. Both
     jobs end cancelled."""
-    site.start(concurrency=2)
+    site.start(concurrency=2, lease=60.0)
     job, thread = site.program.agate.enqueue("never"), site.program.watch.enqueue("end")
     site.wait_started(job.id, thread.id)
     assert site.app.cancel([job.id, thread.id, 2**40], reason="no need") == [job.id, thread.id]

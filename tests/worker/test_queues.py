@@ -38,7 +38,7 @@ def test_nothing_of_a_paused_queue_starts(site: Site[Program]) -> None:
     site.start_many(2, concurrency=2)
     site.learn_that_notes_are_quick()
     note = site.program.note
-    calls = [note.using(queue="p").call(number=n) for n in range(4_000)]
+    calls = [note.using(queue="p").call(number=n) for n in range(12_000)]
     jobs = [job.id for job in site.app.enqueue_many(calls)]
     wait_for(lambda: len(site.diary.entries("start")) > 300, every=0.005, what="the workers to be in full swing")
     assert site.app.pause("p")
@@ -56,11 +56,9 @@ def test_nothing_of_a_paused_queue_starts(site: Site[Program]) -> None:
 
 def test_higher_priorities_first(site: Site[Program]) -> None:
     """Within a queue strictly by priority, then by time."""
-    site.app.pause("default")
     order = [0, 5, -3, 5, 32_767, 0, -32_767]
-    jobs = [site.program.note.using(priority=priority).enqueue(number=priority) for priority in order]
+    jobs = site.app.enqueue_many(site.program.note.using(priority=priority).call(number=priority) for priority in order)
     site.start(concurrency=1)
-    site.app.resume("default")
     site.wait_ended([job.id for job in jobs])
     started = [entry.job for entry in site.diary.entries("start")]
     assert started == [

@@ -87,7 +87,8 @@ def _program() -> tuple[str | None, str | None]:
 def _first() -> list[str]:
     """Return what other libraries that are set up in this process need before their modules can be imported."""
     django = sys.modules.get("django.apps")
-    return ["django:setup"] if django is not None and django.apps.ready else []
+    found_again = "DJANGO_SETTINGS_MODULE" in os.environ  # settings that were made in this process can't be
+    return ["django:setup"] if found_again and django is not None and django.apps.ready else []
 
 
 # -- in the other process ------------------------------------------------------------------------
