@@ -106,7 +106,7 @@ class WorkerProcess:
             raise AssertionError(f"it did not end within {within:g} s:\n{self.log()}") from None
 
     def end(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
+        if self.alive:  # only as long as it is not reaped is the number surely its own
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait(10)
 

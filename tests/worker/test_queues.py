@@ -6,6 +6,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from conftest import wait_for
 from worker.harness import Site, holds
 from worker.program import Program
@@ -38,20 +40,34 @@ def test_nothing_of_a_paused_queue_starts(site: Site[Program]) -> None:
     site.start_many(2, concurrency=2)
     site.learn_that_notes_are_quick()
     note = site.program.note
-    calls = [note.using(queue="p").call(number=n) for n in range(12_000)]
+    calls = [note.using(queue="p").call(number=n) for n in range(20_000)]
     jobs = [job.id for job in site.app.enqueue_many(calls)]
     wait_for(lambda: len(site.diary.entries("start")) > 300, every=0.005, what="the workers to be in full swing")
     assert site.app.pause("p")
-    one_poll = time.monotonic() + site.app.dialect.idle_poll.total_seconds()
+    # One poll, and as long again as a step of a fetcher in full swing may take on two loaded cores.
+    one_poll = time.monotonic() + site.app.dialect.idle_poll.total_seconds() + 1.5
     assert note.enqueue(number=5).join(timeout=10) == 5
     wait_for(lambda: time.monotonic() > one_poll, within=5)
-    wait_for(lambda: not site.running(), within=2, what="what was claimed to end or to be given back")
+    wait_for(lambda: not site.running(), within=6, what="what was claimed to end or to be given back")
     started = len(site.diary.entries("start"))
     assert started < len(jobs)
     holds(lambda: len(site.diary.entries("start")) == started, during=0.5)
     assert not any(entry.at > one_poll for entry in site.diary.entries("start"))
     assert site.app.resume("p")
-    assert {(job.status, job.attempts) for job in site.wait_ended(jobs)} == {("done", 1)}
+    assert {(job.status, job.attempts) for job in site.wait_ended(jobs, within=90)} == {("done", 1)}
+
+
+def test_held_jobs_of_a_paused_queue(site: Site[Program]) -> None:
+    """Jobs that were claimed ahead are given back when their queue is paused, long before they waited too long."""
+    if site.db.name != "sqlite":
+        pytest.skip("how soon a pause is read does not depend on the database")
+    site.start(concurrency=1)
+    _, held, gate = site.start_one_and_hold_five()
+    site.app.pause("default")
+    wait_for(lambda: not site.held(), within=0.7, every=0.01, what="the held jobs to be given back")
+    site.open(gate)
+    wait_for(lambda: not site.running(), within=5)
+    assert not site.diary.starts().keys() & set(held)
 
 
 def test_higher_priorities_first(site: Site[Program]) -> None:
@@ -117,21 +133,13 @@ def test_two_programs_on_one_queue(site: Site[Program], tmp_path: Path) -> None:
 
 
 def test_both_kinds_of_task_in_one_queue(site: Site[Program]) -> None:
-    """Async jobs that had to wait for a slot do not get lost behind a stream of jobs for threads."""
+    """Async jobs that had to wait for a slot are not passed over for ever, because jobs for threads that came later
+    have been claimed meanwhile."""
     site.start(concurrency=1)
     gate = site.program.agate.enqueue("free")
     site.wait_started(gate.id)
     waiting = [site.program.anote.enqueue(number=n).id for n in range(3)]
-
-    def stream() -> None:
-        site.app.enqueue_many(site.program.nap.call(seconds=0.002) for _ in range(20))
-
-    for _ in range(10):
-        stream()
+    site.wait_ended(site.program.note.enqueue(number=n).id for n in range(5))
+    assert not site.diary.starts().keys() & set(waiting)
     site.open("free")
-
-    def all_ran() -> bool:
-        stream()
-        return set(waiting) <= set(site.diary.starts())
-
-    wait_for(all_ran, within=5, every=0.05, what="the async jobs to run amid the stream")
+    site.wait_ended(waiting, within=5)
