@@ -37,24 +37,22 @@ def other_site(site: Site[Program], folder: Path) -> Site[Other]:
 def test_nothing_of_a_paused_queue_starts(site: Site[Program]) -> None:
     """From one poll after the pause nothing of the queue starts, on any worker, not even what was claimed ahead; what
     runs goes on, other queues too; and all goes on when it is resumed."""
+    nap = site.program.nap.using(queue="p")
+    jobs = [job.id for job in site.app.enqueue_many(nap.call(seconds=0.01) for _ in range(3_000))]
     site.start_many(2, concurrency=2)
-    site.learn_that_notes_are_quick()
-    note = site.program.note
-    calls = [note.using(queue="p").call(number=n) for n in range(20_000)]
-    jobs = [job.id for job in site.app.enqueue_many(calls)]
-    wait_for(lambda: len(site.diary.entries("start")) > 300, every=0.005, what="the workers to be in full swing")
+    wait_for(lambda: len(site.diary.entries("start")) > 100, every=0.005, what="the workers to be in full swing")
     assert site.app.pause("p")
-    # One poll, and as long again as a step of a fetcher in full swing may take on two loaded cores.
-    one_poll = time.monotonic() + site.app.dialect.idle_poll.total_seconds() + 1.5
-    assert note.enqueue(number=5).join(timeout=10) == 5
-    wait_for(lambda: time.monotonic() > one_poll, within=5)
-    wait_for(lambda: not site.running(), within=6, what="what was claimed to end or to be given back")
+    # One poll, and as long again as a step of a busy fetcher may take on a busy machine.
+    one_poll = time.monotonic() + site.app.dialect.idle_poll.total_seconds() + 0.5
+    assert site.program.note.enqueue(number=5).join(timeout=10) == 5
+    wait_for(lambda: time.monotonic() > one_poll and not site.running(), within=8, what="them to come to rest")
     started = len(site.diary.entries("start"))
-    assert started < len(jobs)
+    assert started < len(jobs) / 2
     holds(lambda: len(site.diary.entries("start")) == started, during=0.5)
     assert not any(entry.at > one_poll for entry in site.diary.entries("start"))
     assert site.app.resume("p")
-    assert {(job.status, job.attempts) for job in site.wait_ended(jobs, within=90)} == {("done", 1)}
+    wait_for(lambda: len(site.diary.entries("start")) > started + 100, what="the queue to go on")
+    assert set(site.diary.starts().values()) == {1}
 
 
 def test_held_jobs_of_a_paused_queue(site: Site[Program]) -> None:
