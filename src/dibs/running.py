@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from dibs.errors import Cancel, DatabaseUnavailable, DibsError, InvalidArgument, LostClaim, Release
 from dibs.events import meta_from
+from dibs.jobs import Settled
 from dibs.retries import frees_key, keep
 from dibs.settings import MOST_CHECKPOINT
 from dibs.states import State
@@ -199,11 +200,15 @@ class CurrentJob:
         roll back with it. Raises AutocommitConnection on a connection that would commit it alone, and the signal
         `Cancel` when a person wants the job cancelled. dibs neither commits nor rolls back.
         """
-        self._ours(self._app.run_on(connection, lambda: self._op(result), together="finish()"))
+        if not self._app.run_on(connection, lambda: self._op(result), together="finish()"):
+            raise self._refusal()
+        self._run.finished = True
 
     async def afinish(self, result: Any = None, *, connection: Any) -> None:
         """`finish` on an async connection."""
-        self._ours(await self._app.arun_on(connection, lambda: self._op(result), together="finish()"))
+        if not await self._app.arun_on(connection, lambda: self._op(result), together="finish()"):
+            raise await asyncio.to_thread(self._refusal)
+        self._run.finished = True
 
     def _op(self, result: Any) -> Any:
         claim = self._claim
@@ -217,13 +222,14 @@ class CurrentJob:
             frees_key=frees_key(State.DONE, key_until=claim.key_until),
         )
 
-    def _ours(self, changed: bool) -> None:
-        if changed:
-            self._run.finished = True
-        elif self._run.cancelling:
-            raise Cancel("cancelled while it ran")
-        else:
-            raise LostClaim(self.id, self._worker)
+    def _refusal(self) -> Exception:
+        """Return what to raise when nothing could be finished: a claim that is ours still is to be cancelled."""
+        claim, dialect = self._claim, self._app.dialect
+        cancelling = self._run.cancelling
+        if not cancelling:  # the worker asks about once a second: it may not know yet
+            look = self._app.store.run(lambda: dialect.look({claim.id: claim.claims}, worker=self._worker))
+            cancelling = look[claim.id] is Settled.LOCKED
+        return Cancel("cancelled while it ran") if cancelling else LostClaim(self.id, self._worker)
 
 
 _current: ContextVar[CurrentJob] = ContextVar("dibs_current_job")

@@ -112,3 +112,16 @@ def test_a_zombie_pays_nothing(paying: Site[Paying]) -> None:
     ended = paying.job(job.id)
     assert (ended.status, ended.result, ended.attempts) == ("done", {"paid": other.pid}, 2)
     assert zombie.alive
+
+
+def test_a_cancelled_job_pays_nothing(paying: Site[Paying]) -> None:
+    """Cancelled at the last moment, before its worker knows: `finish` raises Cancel, and nothing is paid."""
+    paying.start(concurrency=1, lease=60.0)
+    jobs = [paying.program.pay.enqueue(kind=kind, how="commit", gate=kind).id for kind in KINDS]
+    for kind, job_id in zip(KINDS, jobs, strict=True):
+        paying.wait_started(job_id)
+        assert paying.app.cancel(job_id) == [job_id]
+        paying.open(kind)
+    assert {(job.status, job.attempts) for job in paying.wait_ended(jobs)} == {("cancelled", 1)}
+    assert [entry.detail for entry in paying.diary.entries("raised")] == ["Cancel"] * 3
+    assert effects(paying) == {}
