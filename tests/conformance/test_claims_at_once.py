@@ -188,6 +188,20 @@ def test_an_open_claim_stops_no_enqueue(locking: Queue) -> None:
             queue.add()
 
 
+def test_an_open_claim_that_found_nothing_stops_nothing(locking: Queue) -> None:
+    """A worker that is frozen in the midst of an empty poll holds nothing that others want to end or take back."""
+    queue = locking
+    mine, taken_back = queue.running(), queue.running(worker="another")
+    later = queue.add(delay=3600.0)
+    with queue.transaction() as empty_claim:
+        assert claim_in(empty_claim, queue, worker="first", limit=100) == []
+        with promptly():
+            assert queue.end(mine, State.DONE) is Settled.NOW
+            queue.lapse(taken_back.id)
+            assert queue.expire() == {taken_back.id: State.READY}
+            assert queue.cancel(later) == [later]
+
+
 def test_an_open_settle_stops_no_claim(locking: Queue) -> None:
     """What another worker is settling just now is not waited for."""
     queue = locking

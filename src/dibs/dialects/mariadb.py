@@ -44,6 +44,10 @@ class MariaDB(MySQL):
 
     def lock_next(self, lane: Lane, *, since: Position, tasks: Value, limit: int) -> Op[list[Row]]:
         """Lock the next jobs, whatever they are; look further, without locking, where others' tasks are in the way."""
+        # A scan that comes to the end of its lane locks what stands behind it in the index too, such as a running job
+        # of another worker, which nobody can then take back while we are frozen or cut off. So an empty lane is only read.
+        if not (yield from fetch(self.FIND_FURTHER, **lane._asdict(), **since._asdict(), tasks=tasks, limit=1)):
+            return []
         known = frozenset(cast("Collection[str]", tasks))
         head = yield from fetch(self.LOCK_NEXT, **lane._asdict(), **since._asdict(), limit=limit)
         ours = [row for row in head if row[2] in known]
