@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dibs.jobs import Lane, Position
-from dibs.worker.lanes import LEAST_COST, LONGEST_UNSEEN, SHARE, Lanes
+from dibs.worker.lanes import DEAR, LEAST_COST, LONGEST_UNSEEN, LOOK_BACK, SHARE, Horizon, Lanes
 
 A, B = Lane("a", 0), Lane("b", 0)
 FIRST, SECOND = Position("10:00", 1), Position("11:00", 2)
@@ -129,6 +129,68 @@ def test_a_single_slow_answer_says_nothing() -> None:
     assert made.since(A, now=21.0) == FIRST
 
 
+# -- others' jobs ----------------------------------------------------------------------------------
+
+
+def test_others_jobs_are_passed_by() -> None:
+    """A dear claim in vain: the next one begins a moment ago, and looks at what came since then only."""
+    made = lanes(A)
+    for now in (0.0, 1.0):
+        made.claimed(A, None, full=True, took=0.01, now=now, behind="09:00")
+    assert made.in_vain(A)
+    assert made.since(A, now=1.0) == Position("09:00", 0)
+    made.claimed(A, None, full=False, took=0.01, now=2.0, behind="08:59")
+    assert made.since(A, now=1.0) == Position("09:00", 0)
+
+
+def test_a_cheap_claim_in_vain_passes_nothing_by() -> None:
+    """A row that is committed late is found at once, as long as looking for it costs nothing."""
+    made = lanes(A)
+    claimed(made, A, FIRST)
+    made.claimed(A, None, full=False, took=DEAR / 2, now=0.001, behind="12:00")
+    assert not made.in_vain(A)
+    assert made.since(A, now=0.001) == FIRST
+
+
+def test_dear_claims_in_vain_keep_to_their_share() -> None:
+    """Whoever finds nothing among a great many of others' jobs looks for them in a twentieth of the time; one that
+    is told of something new looks at once."""
+    made = lanes(A)
+    now = spent = 0.0
+    while now < 10.0:
+        if made.rests(A, now=now):
+            now += 0.001
+            continue
+        now, spent = now + 0.02, spent + 0.02
+        made.claimed(A, None, full=True, took=0.02, now=now)
+    assert 0.5 * SHARE < spent / now < 1.2 * SHARE
+    made.claimed(A, None, full=True, took=0.02, now=now, behind="09:00")
+    assert made.rests(A, now=now)
+    made.lower("a", "08:00")
+    assert not made.rests(A, now=now)
+    assert made.since(A, now=now) == Position("08:00", 0)
+
+
+def test_the_horizon_is_a_moment_ago() -> None:
+    """The database's time as it was asked for at least that long ago; unknown before, and after a reconnection."""
+    horizon = Horizon()
+    assert horizon.behind(0.0) is None
+    for now, moment in (
+        (0.0, "09:00:00"),
+        (0.5, "09:00:00.5"),
+        (LOOK_BACK, "09:00:01"),
+        (LOOK_BACK + 0.5, "09:00:01.5"),
+    ):
+        assert horizon.wanted(now)
+        horizon.note(now, moment)
+        assert not horizon.wanted(now + 0.01)
+        assert horizon.behind(now) == {LOOK_BACK: "09:00:00", LOOK_BACK + 0.5: "09:00:00.5"}.get(now)
+    assert horizon.behind(LOOK_BACK + 0.7) == "09:00:00.5"
+    assert horizon.behind(2 * LOOK_BACK + 0.5) == "09:00:01.5"
+    horizon.forget()
+    assert horizon.behind(9.0) is None
+
+
 # -- news ------------------------------------------------------------------------------------------
 
 
@@ -141,6 +203,18 @@ def test_a_wakeup_looks_from_the_beginning() -> None:
     made.lower("a")
     assert made.since(A, now=1.0) is made.since(Lane("a", 5), now=1.0) is None
     assert made.since(B, now=1.0) == FIRST
+
+
+def test_a_wakeup_with_a_moment_looks_from_there() -> None:
+    """No full scan is needed to find what was committed late: it is due since the moment that was told."""
+    made = lanes(A)
+    for _ in range(2):
+        claimed(made, A, SECOND, took=1.0)
+    made.lower("a", FIRST.run_at)
+    assert made.since(A, now=1.0) == Position(FIRST.run_at, 0)
+    claimed(made, A, SECOND, full=False)
+    made.lower("a", "12:00")
+    assert made.since(A, now=1.0) == SECOND
 
 
 def test_lanes_come_and_go() -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from dibs.dialects.people import People
 from dibs.dialects.reports import Reports
@@ -35,6 +35,7 @@ class Dialect(People, Reports):
     family: ClassVar[str]  # which bindings speak it
     name: ClassVar[str]  # for a person to read
     idle_poll: ClassVar[timedelta]  # the longest an idle worker sleeps between two looks
+    one_writer: ClassVar[bool] = False  # does a writer keep all others waiting?
     chunk: ClassVar[int] = 1000  # jobs in one statement of a bulk enqueue, at most
     migrations: ClassVar[str]  # the folder of its migrations
     migrates_itself: ClassVar[bool] = False  # an embedded database has no administrator to do it
@@ -125,6 +126,13 @@ class Dialect(People, Reports):
         ]
         claims.sort(key=lambda claim: claim.position)
         return claims
+
+    TIME: ClassVar[str] = "SELECT {now}"
+
+    def time(self) -> Op[Any]:
+        """Return the database's time, as a `Position` has it."""
+        rows = yield from fetch(self.TIME, alone=True)
+        return rows[0][0]
 
     # -- the server and the schema -----------------------------------------------------------------
 

@@ -69,6 +69,7 @@ class SQLite(KeyedEnqueue, Dialect):
     family = "sqlite"
     name = "SQLite"
     idle_poll = timedelta(seconds=0.2)
+    one_writer = True
     migrations = "sqlite"
     migrates_itself = True
 

@@ -10,8 +10,10 @@ are cheap, and rare when dead rows make them dear.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from dibs.jobs import Lane, Position
 
@@ -25,6 +27,12 @@ LEAST_COST = 0.0002
 #: cursor is not seen.
 LONGEST_UNSEEN = 10.0
 
+#: A claim that finds nothing and takes longer than this (seconds) has walked over others' jobs.
+DEAR = 0.002
+
+#: They are passed by up to a moment so long (seconds) ago: nearly all commits come sooner than that.
+LOOK_BACK = 1.0
+
 
 @dataclass(slots=True)
 class _Cursor:
@@ -32,6 +40,34 @@ class _Cursor:
     next_full_scan: float = 0.0
     last_cost: float = 0.0  # seconds that the last full scan cost
     usual: float | None = None  # seconds that a claim from the cursor takes
+    in_vain: bool = False  # the last claim found nothing, and took long
+    rests_until: float = 0.0  # then it was: it keeps to its share too
+    told: deque[Any] = field(default_factory=deque)  # moments that were told of by other threads, not looked at yet
+
+
+class Horizon:
+    """The database's time as it was a little ago. Both clocks only go into it side by side: no difference is taken."""
+
+    def __init__(self) -> None:
+        self._moments: deque[tuple[float, Any]] = deque()
+
+    def wanted(self, now: float) -> bool:
+        """Is it time to ask the database again?"""
+        return not self._moments or now - self._moments[-1][0] >= LOOK_BACK / 4
+
+    def note(self, now: float, moment: Any) -> None:
+        """Take note of the database's time, asked for at `now` (monotonic)."""
+        self._moments.append((now, moment))
+        while len(self._moments) > 1 and now - self._moments[1][0] >= LOOK_BACK:
+            self._moments.popleft()
+
+    def behind(self, now: float) -> Any | None:
+        """Return the latest time known that lies at least `LOOK_BACK` behind `now`, if there is one."""
+        return next((moment for at, moment in reversed(self._moments) if now - at >= LOOK_BACK), None)
+
+    def forget(self) -> None:
+        """It may be another server, with another clock."""
+        self._moments.clear()
 
 
 class Lanes:
@@ -77,10 +113,24 @@ class Lanes:
     def since(self, lane: Lane, *, now: float) -> Position | None:
         """Return from where to claim: the cursor, or None for a full scan, when it is time for one."""
         cursor = self._cursors[lane]
+        while cursor.told and cursor.position is not None:
+            cursor.position = min(cursor.position, Position(cursor.told.popleft(), 0))
         return None if now >= cursor.next_full_scan else cursor.position
 
-    def claimed(self, lane: Lane, first: Position | None, *, full: bool, took: float, now: float) -> None:
-        """Take note of a claim that took `took` seconds; `first` is the earliest position it got, if any.
+    def rests(self, lane: Lane, *, now: float) -> bool:
+        """Is it too early to look again, after a claim that found nothing and took long?"""
+        cursor = self._cursors[lane]
+        return cursor.in_vain and not cursor.told and now < min(cursor.rests_until, cursor.next_full_scan)
+
+    def in_vain(self, lane: Lane) -> bool:
+        """Did the last claim find nothing and take long?"""
+        return self._cursors[lane].in_vain
+
+    def claimed(
+        self, lane: Lane, first: Position | None, *, full: bool, took: float, now: float, behind: Any | None = None
+    ) -> None:
+        """Take note of a claim that took `took` seconds; `first` is the earliest position it got, if any. `behind` is
+        the database's time a little before it, if that is known.
 
         The cursor goes to the earliest position of the batch also when that is further back: from there it goes
         on over the late rows. (Kept ahead, it starves them: 14,295 of 75,636 jobs were left behind in 20 s.)
@@ -88,8 +138,13 @@ class Lanes:
         cursor = self._cursors.get(lane)
         if cursor is None:
             return
+        cursor.in_vain = first is None and took > DEAR
         if first is not None:
             cursor.position = first
+        elif cursor.in_vain and behind is not None:
+            passed = Position(behind, 0)
+            cursor.position = passed if cursor.position is None else max(cursor.position, passed)
+        cursor.rests_until = now + min(took * len(self._cursors) / self._share, LOOK_BACK)
         if not full:
             cursor.usual = took if cursor.usual is None else 0.8 * cursor.usual + 0.2 * took
             return
@@ -98,11 +153,16 @@ class Lanes:
         lesser, cursor.last_cost = min(cost, cursor.last_cost or LEAST_COST), cost
         cursor.next_full_scan = now + min(lesser * len(self._cursors) / self._share, LONGEST_UNSEEN)
 
-    def lower(self, queue: str) -> None:
-        """Look at a queue's lanes from their beginnings next: somebody said that there is something due."""
-        for lane, cursor in self._cursors.items():
-            if lane.queue == queue:
+    def lower(self, queue: str, moment: Any | None = None) -> None:
+        """Somebody said that there is something due: look at a queue's lanes from this moment on, or, where that is not
+        known, from their beginnings. May be called by any thread."""
+        for lane, cursor in list(self._cursors.items()):
+            if lane.queue != queue:
+                continue
+            if moment is None or cursor.position is None:
                 cursor.next_full_scan = 0.0
+            else:
+                cursor.told.append(moment)
 
     def knows(self, queue: str) -> bool:
         """Is there a lane of this queue?"""

@@ -2,12 +2,16 @@
 
 What can't be written now (a database that is away, a row that somebody's transaction holds) is kept and tried again;
 meanwhile the leases are renewed elsewhere. 0 rows changed is looked into: settled already, locked, or lost.
+
+Where the database takes several writers at a time this goes on in a thread of its own, beside the claims (`Settler`);
+otherwise between two claims.
 """
 
 from __future__ import annotations
 
 import logging
 import random
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -18,6 +22,7 @@ from dibs.jobs import Settled, Verdict
 from dibs.retries import DAY
 from dibs.states import State
 from dibs.store import Store
+from dibs.worker.outage import Outage
 from dibs.worker.progress import write_progress
 from dibs.worker.runs import Holdings, Run
 from dibs.worker.scrubbing import scrub_of
@@ -40,15 +45,16 @@ Entry = tuple[Run, Verdict]
 
 
 class Settling:
-    """Takes outcomes from any thread (`report`) and carries their verdicts out in the fetcher's (`settle`)."""
+    """Takes outcomes from any thread (`report`) and carries their verdicts out in one (`settle`)."""
 
     def __init__(self, app: Dibs, store: Store, *, worker: str, holdings: Holdings, ring: Callable[[], None]) -> None:
+        """`ring` lets the one that settles look at what there is."""
         self._app = app
         self._store = store
         self._dialect = app.dialect
         self._worker = worker
         self._holdings = holdings
-        self._ring = ring
+        self.ring = ring
         self._dice = random.Random()
         self._outbox: deque[Entry] = deque()
         self._locked: list[tuple[float, Entry]] = []  # when to try again, and what
@@ -68,7 +74,8 @@ class Settling:
         except Exception as error:  # noqa: BLE001 - a signal too odd to be read; its job must not hang on it
             verdict = self._verdict(run, Raised(error))
         self._outbox.append((run, verdict))
-        self._ring()
+        if len(self._outbox) in (1, GATHERED):  # in between it knows already, and waits for more
+            self.ring()
 
     def _verdict(self, run: Run, outcome: Outcome) -> Verdict:
         options = run.task.options
@@ -77,6 +84,10 @@ class Settling:
         if self._app.events.handlers and isinstance(outcome, Raised) and outcome.text is None:
             run.exception = outcome.error  # of one from another process there is only the text
         return decide(run.claim, outcome, rules, ran=run.ran(), at=run.database_now(), dice=self._dice)
+
+    def __len__(self) -> int:
+        """How many outcomes wait to be written down."""
+        return len(self._outbox)
 
     def next_looks(self) -> list[float]:
         """Return when (monotonic) there is something to settle; empty where nothing waits for it."""
@@ -170,6 +181,47 @@ class Settling:
             )
         else:
             logger.debug("job %d: %s %s", claim.id, claim.task, verdict.status)
+
+
+class Settler:
+    """Settles in a thread of its own."""
+
+    def __init__(
+        self, settling: Settling, outage: Outage, *, gather: Callable[[], bool], settled: Callable[[], None]
+    ) -> None:
+        """`gather` says whether more outcomes are to come soon; `settled` is called after each look."""
+        self._settling = settling
+        self._outage = outage
+        self._gather = gather
+        self._settled = settled
+        self._bell = threading.Event()
+        self._closing = False
+        settling.ring = self._bell.set
+        self._thread = threading.Thread(target=self._loop, name="dibs-settler", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closing = True
+        self._bell.set()
+        self._thread.join(timeout=2)
+
+    def _loop(self) -> None:
+        while not self._closing:
+            self._bell.clear()
+            wait: float | None = None
+            try:
+                self._settling.settle(gather=self._gather())
+            except DatabaseError as error:
+                wait = self._outage.failed(error)
+            except Exception:
+                logger.exception("the settler met an error of its own; it goes on")
+                wait = 1.0
+            self._settled()
+            if wait is None and (looks := self._settling.next_looks()):
+                wait = max(min(looks) - time.monotonic(), 0.0)
+            self._bell.wait(wait)
 
 
 def _last_line(error: str | None) -> str:

@@ -10,7 +10,8 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from contextvars import Context
 from queue import SimpleQueue
@@ -56,6 +57,8 @@ class Slots(ABC):
         self._busy: set[Run] = set()
         self._usual: float | None = None  # seconds that a run takes, of late
         self._threads: list[threading.Thread] = []
+        self.ring: Callable[[], None] = _nobody  # called at the end of a run when so few held ones or fewer wait:
+        self.ring_at = MOST_AHEAD
 
     def room(self) -> tuple[int, int]:
         """Return how many slots are free, and how many more jobs these slots will start before long.
@@ -154,6 +157,8 @@ class Slots(ABC):
         if (ran := run.ran()) is not None:
             self._usual = ran if self._usual is None else 0.9 * self._usual + 0.1 * ran
         self._report(run, outcome)
+        if len(self._waiting) <= self.ring_at:
+            self.ring()
 
     def _current(self, run: Run) -> CurrentJob:
         return CurrentJob(self._app, run.claim, self._worker, run)
@@ -211,18 +216,18 @@ class LoopSlots(Slots):
         super().__init__(app, worker, size, tasks, report)
         self.loop = TaskLoop()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._inbox: deque[Run] = deque()
 
     def _admit(self, runs: Sequence[Run]) -> None:
+        self._inbox.extend(runs)
         self.loop.get().call_soon_threadsafe(self._fill)
 
     def close(self) -> None:
         self.loop.close()
 
     def _fill(self) -> None:
-        while self._waiting and len(self._busy) < self.size:
-            run = next(iter(list(self._waiting)), None)  # a copy: other threads change it meanwhile
-            if run is None:
-                continue
+        while self._inbox and len(self._busy) < self.size:
+            run = self._inbox.popleft()
             self._busy.add(run)
             if not self._leaves(run):
                 self._busy.discard(run)
@@ -243,25 +248,30 @@ class LoopSlots(Slots):
     async def _call(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
         job = self._current(run)
         _current.set(job)
-        loop = asyncio.get_running_loop()
-        task = loop.create_task(_contained(arounds.acall(run.task, run.claim, job, args, kwargs)))
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert task is not None
         run.interrupt = lambda: _call_if_open(loop, task.cancel)
         if run.cancelling or run.lost:  # since it was looked at
             task.cancel()
         timeout = run.task.options.timeout
-        outcome: Outcome
+        code = arounds.acall(run.task, run.claim, job, args, kwargs)
         try:
+            if timeout is None:
+                return self._returned(run, await code)
             async with asyncio.timeout(timeout) as limit:
-                result = await task
-            outcome = result if isinstance(result, Raised) else self._returned(run, result)
-        except BaseException as error:  # noqa: BLE001 - a cancelled task is one of the outcomes
+                outcome = self._returned(run, await code)
+        except BaseException as error:  # noqa: BLE001 - cancellation is an outcome too; SystemExit would end the loop
             outcome = Raised(error)
         # Whatever it did when it was cancelled: its time was up.
-        return TimedOut(timeout or 0.0) if limit.expired() else outcome
+        return TimedOut(timeout) if timeout is not None and limit.expired() else outcome
 
     def _is_overdue(self, run: Run) -> bool:
         timeout = run.task.options.timeout
         return timeout is not None and (run.ran() or 0.0) > timeout + SWALLOWED
+
+
+def _nobody() -> None:
+    """Nobody is to be told."""
 
 
 def decode(task: Task[Any, Any], payload: str) -> tuple[tuple[Any, ...], dict[str, Any]] | Outcome:
@@ -288,15 +298,6 @@ def encode(task: Task[Any, Any], result: Any) -> Returned:
         app.warn_once(f"result {task.name}", "the result of %s is not stored: %s", task.name, problem)
         return Returned(None)
     return Returned(text)
-
-
-async def _contained(code: Coroutine[Any, Any, Any]) -> Any:
-    """Await a task's code. What asyncio does not pass on like other exceptions comes back as the outcome: the first
-    two would end the loop, the third would close whoever waits."""
-    try:
-        return await code
-    except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
-        return Raised(error)
 
 
 def _call_if_open(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:

@@ -11,6 +11,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from datetime import datetime
+from typing import Any
 
 from dibs import ops
 from dibs.bindings.binding import OwnConnection
@@ -30,9 +32,9 @@ RETRY_EVERY = 1.0
 
 
 class Wakeups:
-    """Calls `woke(queue)` for each queue that is told of."""
+    """Calls `woke(queue, moment)` for each queue that is told of: what is new there is due since that moment."""
 
-    def __init__(self, store: Store, woke: Callable[[str | None], None], deaf: Callable[[], None]) -> None:
+    def __init__(self, store: Store, woke: Callable[[str | None, Any | None], None], deaf: Callable[[], None]) -> None:
         """`deaf` is called when nothing can be heard here: poll more often."""
         self._store = store
         self._dialect = store.dialect
@@ -60,7 +62,7 @@ class Wakeups:
                     )
                     self._deaf()
                     return
-                self._woke(None)  # what was told while nobody listened
+                self._woke(None, None)  # what was told while nobody listened
                 while not self._closing.is_set():
                     for told in connection.hear(0.5):
                         self._hear(told)
@@ -89,8 +91,9 @@ class Wakeups:
 
     def _hear(self, told: str) -> None:
         try:
-            queue = json.loads(told)[0]
-        except (ValueError, LookupError, TypeError):
+            queue, told_at = json.loads(told)
+            moment = datetime.fromisoformat(told_at)
+        except (ValueError, TypeError):
             return  # somebody else's; anyone may notify
         if isinstance(queue, str) and queue != TEST:
-            self._woke(queue)
+            self._woke(queue, moment)

@@ -143,6 +143,7 @@ class Worker:
             outage=outage,
             burst=self.burst,
             idle_poll=self.app.dialect.idle_poll.total_seconds(),
+            settles=None if self.app.dialect.one_writer else store("settler"),
         )
         fetcher.serve(self._slots(fetcher))
         loop = next((slots.loop for slots in fetcher.slots if isinstance(slots, LoopSlots)), None) or TaskLoop()
