@@ -118,19 +118,20 @@ def test_a_paused_queue_gives_nothing() -> None:
 def test_mariadb_looks_past_the_tasks_of_others() -> None:
     """It would keep locks on what a condition refused, so it looks further without locking, from where it was."""
     asked, claims = answer(
-        claim(DIALECTS[1], limit=3), [row(1), row(2, task="u"), row(3, task="u")], [(NOW, 7)], [row(7)], 2
+        claim(DIALECTS[1], limit=3), [(NOW, 1)], [row(1), row(2, task="u"), row(3, task="u")], [(NOW, 7)], [row(7)], 2
     )
     assert [job.id for job in claims] == [1, 7]
-    assert [type(request) for request in asked] == [Fetch, Fetch, Fetch, Execute]
-    assert "FOR UPDATE" not in asked[1].sql
-    assert (asked[1].values["id"], asked[1].values["limit"]) == (4, 2)
+    assert [type(request) for request in asked] == [Fetch, Fetch, Fetch, Fetch, Execute]
+    assert "FOR UPDATE" not in asked[0].sql
+    assert "FOR UPDATE" not in asked[2].sql
+    assert (asked[2].values["id"], asked[2].values["limit"]) == (4, 2)
 
 
 def test_mariadb_does_not_look_past_the_end_of_a_lane() -> None:
     """A lane with fewer jobs than were asked for has been seen whole."""
-    asked, claims = answer(claim(DIALECTS[1]), [row(2, task="u")])
+    asked, claims = answer(claim(DIALECTS[1]), [(NOW, 2)], [row(2, task="u")])
     assert claims == []
-    assert len(asked) == 1
+    assert len(asked) == 2
 
 
 def test_ids_follow_the_servers_step() -> None:

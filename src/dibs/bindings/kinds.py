@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
+from functools import lru_cache
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
@@ -43,17 +45,26 @@ def bind(connection: object) -> Binding | AsyncBinding:
     """
     wanted: Any = connection
     while True:
-        for name in names_of(type(wanted)):
-            if name in KINDS:
-                module, _, make = KINDS[name].partition(":")
-                binding: Binding | AsyncBinding = getattr(importlib.import_module(f"dibs.bindings.{module}"), make)(
-                    wanted
-                )
-                return binding
+        kind: Any = type(wanted)
+        if (make := _maker(kind)) is not None:
+            return make(wanted)
         # Tracers (OpenTelemetry, ddtrace) wrap connections in proxies whose own class says nothing.
         if type(wanted).__module__.partition(".")[0] == "builtins" or not hasattr(wanted, "__wrapped__"):
             raise unsupported(connection)
         wanted = wanted.__wrapped__
+
+
+@lru_cache(maxsize=256)
+def _maker(kind: Any) -> Callable[[Any], Binding | AsyncBinding] | None:
+    """Return what makes a binding of a connection of this class."""
+    for name in names_of(kind):
+        if name in KINDS:
+            module, _, make = KINDS[name].partition(":")
+            maker: Callable[[Any], Binding | AsyncBinding] = getattr(
+                importlib.import_module(f"dibs.bindings.{module}"), make
+            )
+            return maker
+    return None
 
 
 def is_async(binding: Binding | AsyncBinding) -> TypeIs[AsyncBinding]:

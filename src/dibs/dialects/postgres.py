@@ -91,7 +91,41 @@ class Postgres(KeyedEnqueue, Dialect):
         SELECT id, (SELECT count(*) FROM told) FROM new
     """
 
+    # One job takes two thirds of that time when its values are not in a list (64 µs, a bare INSERT 55, the list 98).
+    ENQUEUE_ONE: ClassVar[str] = """
+        INSERT INTO dibs_jobs (queue, task, payload, priority, max_attempts, retention, meta, run_at, created_at)
+        VALUES (
+            CAST(:queue AS text), CAST(:task AS text), CAST(CAST(:payload AS text) AS json),
+            CAST(:priority AS smallint), CAST(:max_attempts AS integer), CAST(:retention AS float8),
+            CAST(CAST(:meta AS text) AS json),
+            greatest(statement_timestamp(), coalesce(
+                CAST(:run_at AS timestamptz),
+                statement_timestamp() + coalesce(CAST(:delay AS float8), 0) * interval '1 second'
+            )),
+            statement_timestamp()
+        )
+        RETURNING id, CASE WHEN CAST(:channel AS text) IS NOT NULL AND run_at <= statement_timestamp()
+            THEN pg_notify(CAST(:channel AS text), json_build_array(queue, now())::text) END
+    """
+
     def insert_jobs(self, jobs: Sequence[NewJob], *, tell: bool) -> Op[list[int]]:
+        if len(jobs) == 1:
+            (job,) = jobs
+            rows = yield from fetch(
+                self.ENQUEUE_ONE,
+                alone=True,
+                queue=job.queue,
+                task=job.task,
+                payload=bytes(job.payload).decode(),
+                priority=job.priority,
+                max_attempts=job.max_attempts,
+                retention=job.retention,
+                meta=None if job.meta is None else bytes(job.meta).decode(),
+                run_at=job.run_at,
+                delay=job.delay,
+                channel=self.channel if tell else None,
+            )
+            return [rows[0][0]]
         rows = yield from fetch(self.ENQUEUE, alone=True, jobs=jobs_json(jobs), channel=self.channel if tell else None)
         return sorted(row[0] for row in rows)
 

@@ -41,7 +41,7 @@ LONGEST_HELD = 1.0
 MARK_AFTER = 0.05
 
 #: Nothing more is claimed while so many outcomes wait to be written down.
-MOST_UNSETTLED = 2_000
+MOST_UNSETTLED = 1_000
 
 #: How often (seconds) the lanes are looked for anew while there is work, and the pauses read while jobs are held.
 LANES_EVERY = 1.0
