@@ -166,7 +166,7 @@ def test_dear_claims_in_vain_keep_to_their_share() -> None:
     assert 0.5 * SHARE < spent / now < 1.2 * SHARE
     made.claimed(A, None, full=True, took=0.02, now=now, behind="09:00")
     assert made.rests(A, now=now)
-    made.lower("a", "08:00")
+    made.told("a", "08:00")
     assert not made.rests(A, now=now)
     assert made.since(A, now=now) == Position("08:00", 0)
 
@@ -200,7 +200,7 @@ def test_a_wakeup_looks_from_the_beginning() -> None:
     for lane in (A, Lane("a", 5), B):
         claimed(made, lane, took=1.0)
         claimed(made, lane, took=1.0)
-    made.lower("a")
+    made.told("a")
     assert made.since(A, now=1.0) is made.since(Lane("a", 5), now=1.0) is None
     assert made.since(B, now=1.0) == FIRST
 
@@ -210,26 +210,29 @@ def test_a_wakeup_with_a_moment_looks_from_there() -> None:
     made = lanes(A)
     for _ in range(2):
         claimed(made, A, SECOND, took=1.0)
-    made.lower("a", FIRST.run_at)
+    made.told("a", FIRST.run_at)
     assert made.since(A, now=1.0) == Position(FIRST.run_at, 0)
     claimed(made, A, SECOND, full=False)
-    made.lower("a", "12:00")
+    made.told("a", "12:00")
     assert made.since(A, now=1.0) == SECOND
 
 
 def test_lanes_come_and_go() -> None:
-    """What is there still keeps its cursor; what is gone is forgotten, and starts anew when it comes again."""
+    """What is there still keeps its cursor; so does what comes again, which it may by being told of."""
     made = lanes(A, B)
     for lane in (A, B):
         claimed(made, lane, took=1.0)
         claimed(made, lane, took=1.0)
     made.learn([A])
     assert made.in_order() == [A]
-    assert (made.knows("a"), made.knows("b")) == (True, False)
     claimed(made, B)  # an answer that came too late
     made.learn([A, B])
-    assert made.since(A, now=1.0) == FIRST
-    assert made.since(B, now=1.0) is None
+    assert made.since(A, now=1.0) == made.since(B, now=1.0) == FIRST
+    made.learn([])
+    assert made.told("b", "12:00")
+    assert made.in_order() == [B]
+    assert made.since(B, now=1.0) == FIRST
+    assert not made.told("c")
 
 
 def test_after_a_reconnection_positions_mean_nothing() -> None:

@@ -20,7 +20,7 @@ from dibs.jobs import Claim, Lane
 from dibs.ops import Op, Value
 from dibs.store import Store
 from dibs.tasks import Task
-from dibs.worker.lanes import Horizon, Lanes
+from dibs.worker.lookout import Lookout
 from dibs.worker.outage import Outage
 from dibs.worker.progress import EVERY, write_progress
 from dibs.worker.runs import Holdings, Run
@@ -43,8 +43,7 @@ MARK_AFTER = 0.05
 #: Nothing more is claimed while so many outcomes wait to be written down.
 MOST_UNSETTLED = 1_000
 
-#: How often (seconds) the lanes are looked for anew while there is work, and the pauses read while jobs are held.
-LANES_EVERY = 1.0
+#: How often (seconds) the pauses are read while jobs are held.
 PAUSES_EVERY = 0.2
 
 #: How often (seconds) claiming ahead stops until a slot is free. What once crashed is claimed into a free slot only, and
@@ -85,9 +84,7 @@ class Fetcher:
         self._queues = queues
         self.slots: list[Slots] = []
         self._by_task: dict[str, Slots] = {}
-        # For each kind of slots its own: what one kind takes leaves the other's jobs behind the cursor.
-        self._lanes: dict[Slots, Lanes] = {}
-        self._horizon = Horizon()
+        self._lookout = Lookout(store, [], queues)
         self._dice = random.Random()
         self._bell = threading.Event()
         self._settling = Settling(app, settles or store, worker=worker, holdings=holdings, ring=self.ring)
@@ -97,10 +94,8 @@ class Fetcher:
         self._stop_at: float | None = None
         self._pause = 0.0
         self._next_claim = 0.0
-        self._next_lanes = 0.0
         self._next_pauses = 0.0
         self._next_progress = 0.0
-        self._connections = 0
         self._unclear: float | None = None  # when a claim was sent whose answer was lost, until that is cleared up
         self._next_free: dict[Slots, float] = {}
         self._unclaimed = Unclaimed(app.dialect, store)
@@ -111,7 +106,7 @@ class Fetcher:
         for each in slots:
             each.ring = self.ring
         self._by_task = {task: each for each in slots for task in each.tasks}
-        self._lanes = {each: Lanes(self._queues, claimers=len(slots)) for each in slots}
+        self._lookout = Lookout(self._store, slots, self._queues)
 
     # -- called from other threads -----------------------------------------------------------------
 
@@ -128,10 +123,7 @@ class Fetcher:
     def wake(self, queue: str | None = None, moment: Any | None = None) -> None:
         """Claim now: somebody said that there is something due (in this queue, since this moment of the database's)."""
         if queue is not None:
-            for lanes in self._lanes.values():
-                lanes.lower(queue, moment)
-                if not lanes.knows(queue):
-                    self._next_lanes = 0.0
+            self._lookout.told(queue, moment)
         self._pause = 0.0
         self._next_claim = 0.0
         self.ring()
@@ -171,7 +163,7 @@ class Fetcher:
                 if self._gave_up():
                     return
                 wait = self._outage.failed(error)
-                self._next_lanes = 0.0
+                self._lookout.look_now()
             except Exception:
                 logger.exception("the fetcher met an error of its own; it goes on")
                 wait = 1.0
@@ -320,20 +312,16 @@ class Fetcher:
         wanting = [slots for slots in self.slots if self._wants(slots, now)]
         if not wanting:
             return False
-        if now >= self._next_lanes:
-            self._learn_lanes()
-            self._next_lanes = now + LANES_EVERY
+        self._lookout.look(now)
         found = False
         for slots in wanting:
             free, ahead = slots.room()
             limit = min(free + ahead, BATCH)
             if free:
                 self._next_free[slots] = now + FREE_EVERY
-            for lane in self._lanes[slots].in_order():
+            for lane in self._lookout.in_order(slots, now=now):
                 if limit <= 0:
                     break
-                if self._lanes[slots].rests(lane, now=now):
-                    continue
                 claims = self._claim_lane(lane, slots, start=free, limit=limit)
                 limit -= len(claims)
                 free = max(free - len(claims), 0)
@@ -344,8 +332,8 @@ class Fetcher:
         else:
             self._pause = min(max(self._pause * 2, FIRST_PAUSE), self._idle_poll)
             self._next_claim = time.monotonic() + self._pause * self._dice.uniform(0.9, 1.1)
-            self._next_lanes = 0.0
-            self._unclaimed.report_unknown(self._known_lanes(), self._known_tasks())
+            self._lookout.found_nothing(now)
+            self._unclaimed.report_unknown(self._lookout.lanes(), self._known_tasks())
         return found
 
     def _wants(self, slots: Slots, now: float) -> bool:
@@ -355,22 +343,8 @@ class Fetcher:
         free, ahead = slots.room()
         return free > 0 or (ahead > slots.waiting and now < self._next_free.get(slots, 0.0))
 
-    def _learn_lanes(self) -> None:
-        found = self._store.run(lambda: self._dialect.lanes(self._queues))
-        changed = self._store.connections != self._connections  # it may be another server
-        self._connections = self._store.connections
-        for lanes in self._lanes.values():
-            if changed:
-                lanes.forget_positions()
-            lanes.learn(found)
-        if changed:
-            self._horizon.forget()
-
     def _claim_lane(self, lane: Lane, slots: Slots, *, start: int, limit: int) -> list[Claim]:
-        lanes = self._lanes[slots]
-        if lanes.in_vain(lane) and self._horizon.wanted(asked := time.monotonic()):
-            self._horizon.note(asked, self._store.run(self._dialect.time))
-        since = lanes.since(lane, now=time.monotonic())
+        since = self._lookout.since(slots, lane)
         sent = time.monotonic()
 
         def op() -> Op[list[Claim]]:
@@ -391,8 +365,7 @@ class Fetcher:
             return self._adopt(sent)
         received = time.monotonic()
         first = claims[0].position if claims else None
-        behind = self._horizon.behind(sent) if first is None else None
-        lanes.claimed(lane, first, full=since is None, took=received - sent, now=received, behind=behind)
+        self._lookout.claimed(slots, lane, first, full=since is None, sent=sent, received=received)
         self._start(claims, received=received, good_until=sent + self._lease)
         return claims
 
@@ -426,11 +399,8 @@ class Fetcher:
 
     def _nothing_left(self) -> bool:
         """Is the burst over: nothing due, and no lease past?"""
-        self._learn_lanes()
-        return self._unclaimed.nothing_left(self._known_lanes(), self._known_tasks(), queues=self._queues)
-
-    def _known_lanes(self) -> list[Lane]:
-        return next(iter(self._lanes.values())).all()
+        self._lookout.learn()
+        return self._unclaimed.nothing_left(self._lookout.lanes(), self._known_tasks(), queues=self._queues)
 
     def _known_tasks(self) -> Value:
         return self._dialect.names(self._by_task)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from dibs.jobs import Lane, Position
@@ -30,6 +30,9 @@ LONGEST_UNSEEN = 10.0
 #: A claim that finds nothing and takes longer than this (seconds) has walked over others' jobs.
 DEAR = 0.002
 
+#: Cursors of so many lanes that had no ready jobs left are kept: told of a new one there, a worker need not look for it.
+MOST_PAST = 1_000
+
 #: They are passed by up to a moment so long (seconds) ago: nearly all commits come sooner than that.
 LOOK_BACK = 1.0
 
@@ -42,7 +45,7 @@ class _Cursor:
     usual: float | None = None  # seconds that a claim from the cursor takes
     in_vain: bool = False  # the last claim found nothing, and took long
     rests_until: float = 0.0  # then it was: it keeps to its share too
-    told: deque[Any] = field(default_factory=deque)  # moments that were told of by other threads, not looked at yet
+    told: bool = False  # somebody said since then that there is something due
 
 
 class Horizon:
@@ -78,15 +81,19 @@ class Lanes:
         self.queues = list(queues) if queues is not None else None
         self._share = SHARE / claimers
         self._cursors: dict[Lane, _Cursor] = {}
+        self._past: dict[Lane, _Cursor] = {}  # of lanes that had no ready jobs when they were last looked for
         self._turn = 0
 
     def learn(self, lanes: Iterable[Lane]) -> None:
-        """Take note of the lanes that have ready jobs now; the others are forgotten with their cursors."""
-        self._cursors = {lane: self._cursors.get(lane) or _Cursor() for lane in lanes}
+        """Take note of the lanes that have ready jobs now. The others are past; their cursors are good for later."""
+        known = self._past | self._cursors
+        self._cursors = {lane: known.pop(lane) if lane in known else _Cursor() for lane in lanes}
+        self._past = dict(list(known.items())[-MOST_PAST:])
 
     def forget_positions(self) -> None:
         """Start from the beginnings again: after a reconnection it may be another server with another clock."""
         self._cursors = {lane: _Cursor() for lane in self._cursors}
+        self._past = {}
 
     def all(self) -> list[Lane]:
         """Return the lanes, in no order that means anything."""
@@ -113,8 +120,6 @@ class Lanes:
     def since(self, lane: Lane, *, now: float) -> Position | None:
         """Return from where to claim: the cursor, or None for a full scan, when it is time for one."""
         cursor = self._cursors[lane]
-        while cursor.told and cursor.position is not None:
-            cursor.position = min(cursor.position, Position(cursor.told.popleft(), 0))
         return None if now >= cursor.next_full_scan else cursor.position
 
     def rests(self, lane: Lane, *, now: float) -> bool:
@@ -138,7 +143,7 @@ class Lanes:
         cursor = self._cursors.get(lane)
         if cursor is None:
             return
-        cursor.in_vain = first is None and took > DEAR
+        cursor.in_vain, cursor.told = first is None and took > DEAR, False
         if first is not None:
             cursor.position = first
         elif cursor.in_vain and behind is not None:
@@ -153,17 +158,16 @@ class Lanes:
         lesser, cursor.last_cost = min(cost, cursor.last_cost or LEAST_COST), cost
         cursor.next_full_scan = now + min(lesser * len(self._cursors) / self._share, LONGEST_UNSEEN)
 
-    def lower(self, queue: str, moment: Any | None = None) -> None:
-        """Somebody said that there is something due: look at a queue's lanes from this moment on, or, where that is not
-        known, from their beginnings. May be called by any thread."""
-        for lane, cursor in list(self._cursors.items()):
-            if lane.queue != queue:
-                continue
+    def told(self, queue: str, moment: Any | None = None) -> bool:
+        """Somebody said that there is something due in a queue: look at its lanes from this moment on, or, where that is
+        not known, from their beginnings. Return False where no lane of the queue was ever seen."""
+        past = [lane for lane in self._past if lane.queue == queue]
+        self._cursors |= {lane: self._past.pop(lane) for lane in past}
+        cursors = [cursor for lane, cursor in self._cursors.items() if lane.queue == queue]
+        for cursor in cursors:
+            cursor.told = True
             if moment is None or cursor.position is None:
                 cursor.next_full_scan = 0.0
             else:
-                cursor.told.append(moment)
-
-    def knows(self, queue: str) -> bool:
-        """Is there a lane of this queue?"""
-        return any(lane.queue == queue for lane in self._cursors)
+                cursor.position = min(cursor.position, Position(moment, 0))
+        return bool(cursors)

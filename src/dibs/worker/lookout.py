@@ -1,0 +1,98 @@
+"""The lookout: which lanes there are, as the database says now and then, and from where to claim in each.
+
+Each kind of slots has cursors of its own, since what one kind takes leaves the other's jobs behind the cursor.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from dibs.jobs import Lane, Position
+from dibs.store import Store
+from dibs.worker.lanes import DEAR, LONGEST_UNSEEN, SHARE, Horizon, Lanes
+from dibs.worker.slots import Slots
+
+#: How often (seconds) the lanes are looked for anew while there is work.
+LANES_EVERY = 1.0
+
+
+class Lookout:
+    """Used by the fetcher's thread alone, but for `told`."""
+
+    def __init__(self, store: Store, slots: Sequence[Slots], queues: Sequence[str] | None) -> None:
+        self._store = store
+        self._dialect = store.dialect
+        self._queues = queues
+        self._lanes = {each: Lanes(queues, claimers=len(slots)) for each in slots}
+        self._horizon = Horizon()
+        self._told: deque[tuple[str, Any | None]] = deque()
+        self._next_look = 0.0
+        self._cost = 0.0  # seconds that the last look took
+        self._connections = 0
+
+    def told(self, queue: str, moment: Any | None = None) -> None:
+        """There is something due in a queue, since this moment of the database's. Called by any thread."""
+        self._told.append((queue, moment))
+
+    def look_now(self) -> None:
+        """Ask the database anew at the next look: nothing is certain any more."""
+        self._next_look = 0.0
+
+    def look(self, now: float) -> None:
+        """Take note of what was told, and ask the database which lanes there are, if it is time for that."""
+        while self._told:
+            queue, moment = self._told.popleft()
+            for lanes in self._lanes.values():
+                if not lanes.told(queue, moment):
+                    self._next_look = 0.0
+        if now >= self._next_look:
+            self.learn()
+            self._next_look = now + max(LANES_EVERY, self._rest())
+
+    def found_nothing(self, now: float) -> None:
+        """Ask soon: there may be lanes that are not known."""
+        self._next_look = min(self._next_look, now + self._rest())
+
+    def learn(self) -> None:
+        """Ask the database which lanes there are."""
+        start = time.monotonic()
+        found = self._store.run(lambda: self._dialect.lanes(self._queues))
+        self._cost = time.monotonic() - start
+        if self._store.connections != self._connections:  # it may be another server, with another clock
+            self._connections = self._store.connections
+            self._horizon.forget()
+            for lanes in self._lanes.values():
+                lanes.forget_positions()
+        for lanes in self._lanes.values():
+            lanes.learn(found)
+
+    def _rest(self) -> float:
+        """Return for how long (seconds) not to ask, so that asking keeps to its share as full scans do: it walks over
+        the dead rows of each lane, which a held snapshot makes many."""
+        return min(self._cost / SHARE, LONGEST_UNSEEN) if self._cost > DEAR else 0.0
+
+    def lanes(self) -> list[Lane]:
+        """Return the lanes, in no order that means anything."""
+        return next(iter(self._lanes.values())).all()
+
+    def in_order(self, slots: Slots, *, now: float) -> Iterator[Lane]:
+        """Yield the lanes where there may be something for these slots, in the order in which to claim from them."""
+        lanes = self._lanes[slots]
+        return (lane for lane in lanes.in_order() if not lanes.rests(lane, now=now))
+
+    def since(self, slots: Slots, lane: Lane) -> Position | None:
+        """Return from where to claim: None for a full scan."""
+        lanes = self._lanes[slots]
+        if lanes.in_vain(lane) and self._horizon.wanted(asked := time.monotonic()):
+            self._horizon.note(asked, self._store.run(self._dialect.time))
+        return lanes.since(lane, now=time.monotonic())
+
+    def claimed(
+        self, slots: Slots, lane: Lane, first: Position | None, *, full: bool, sent: float, received: float
+    ) -> None:
+        """Take note of a claim's answer; `first` is the earliest position it got."""
+        behind = self._horizon.behind(sent) if first is None else None
+        self._lanes[slots].claimed(lane, first, full=full, took=received - sent, now=received, behind=behind)
