@@ -30,7 +30,7 @@ class Lookout:
         self._horizon = Horizon()
         self._told: deque[tuple[str, Any | None]] = deque()
         self._next_look = 0.0
-        self._cost = 0.0  # seconds that the last look took
+        self._costs = (0.0, 0.0)  # seconds that the last two looks took
         self._connections = 0
 
     def told(self, queue: str, moment: Any | None = None) -> None:
@@ -60,7 +60,7 @@ class Lookout:
         """Ask the database which lanes there are."""
         start = time.monotonic()
         found = self._store.run(lambda: self._dialect.lanes(self._queues))
-        self._cost = time.monotonic() - start
+        self._costs = (self._costs[1], time.monotonic() - start)
         if self._store.connections != self._connections:  # it may be another server, with another clock
             self._connections = self._store.connections
             self._horizon.forget()
@@ -71,8 +71,9 @@ class Lookout:
 
     def _rest(self) -> float:
         """Return for how long (seconds) not to ask, so that asking keeps to its share as full scans do: it walks over
-        the dead rows of each lane, which a held snapshot makes many."""
-        return min(self._cost / SHARE, LONGEST_UNSEEN) if self._cost > DEAR else 0.0
+        the dead rows of each lane, which a held snapshot makes many. A single slow answer says nothing."""
+        cost = min(self._costs)
+        return min(cost / SHARE, LONGEST_UNSEEN) if cost > DEAR else 0.0
 
     def lanes(self) -> list[Lane]:
         """Return the lanes, in no order that means anything."""
