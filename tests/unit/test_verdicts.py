@@ -16,13 +16,13 @@ from dibs.retries import KEEP_CANCELLED, KEEP_DONE, KEEP_DONE_WITH_KEY, KEEP_FAI
 from dibs.settings import MOST_ERROR
 from dibs.states import State
 from dibs.worker.verdicts import (
+    Misfit,
     Outcome,
     Raised,
     Returned,
     Rules,
     Stopped,
     TimedOut,
-    Undecodable,
     clean,
     decide,
     shorten,
@@ -166,7 +166,7 @@ def test_a_timeout_is_an_attempt() -> None:
 
 def test_a_payload_that_does_not_fit_fails_at_once() -> None:
     """Trying again with the same payload helps nobody."""
-    verdict = about(Undecodable("order_id: is missing"))
+    verdict = about(Misfit("order_id: is missing"))
     assert (verdict.status, verdict.error) == (State.FAILED, "order_id: is missing")
 
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 import msgspec
 
 from dibs.dialects.endings import Endings
-from dibs.jobs import RECORD_COLUMNS, JobRecord
+from dibs.jobs import RECORD_COLUMNS, JobRecord, Waiting
 from dibs.ops import Op, Row, execute, fetch
 from dibs.secrets import masked, unstamped
 from dibs.states import State
@@ -68,6 +68,29 @@ class People(Endings):
             return {}
         rows = yield from fetch(self.COUNT_DUPLICATES_OF, alone=True, ids=self.ids(job_ids))
         return {job_id: int(times) for job_id, times in rows}
+
+    # A status each, so that the few that run are found by their own index, however many wait.
+    READY_AFTER: ClassVar[str] = """
+        SELECT id, task, payload, meta FROM dibs_jobs
+        WHERE status = 'ready' AND id > :after ORDER BY id LIMIT :limit
+    """
+    RUNNING_AFTER: ClassVar[str] = READY_AFTER.replace("'ready'", "'running'")
+
+    def ready_after(self, job_id: int, *, limit: int) -> Op[list[Waiting]]:
+        """Return the next ready jobs, due or not, in the order of their ids."""
+        rows = yield from fetch(self.READY_AFTER, alone=True, after=job_id, limit=limit)
+        return [Waiting(*row) for row in rows]
+
+    def running_after(self, job_id: int, *, limit: int) -> Op[list[Waiting]]:
+        """Return the next jobs that are held or run, in the order of their ids."""
+        rows = yield from fetch(self.RUNNING_AFTER, alone=True, after=job_id, limit=limit)
+        return [Waiting(*row) for row in rows]
+
+    COUNT_READY: ClassVar[str] = "SELECT count(*) FROM dibs_jobs WHERE status = 'ready'"
+
+    def count_ready(self) -> Op[int]:
+        rows = yield from fetch(self.COUNT_READY, alone=True)
+        return int(rows[0][0])
 
     COUNTS: ClassVar[str] = "SELECT queue, status, count(*) FROM dibs_jobs GROUP BY queue, status"
 

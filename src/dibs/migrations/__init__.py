@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dibs import ops
 from dibs.bindings.binding import Binding, OwnConnection
 from dibs.errors import SchemaError
-from dibs.ops import Execute, Fetch
+from dibs.ops import Execute, Op, fetch
 
 if TYPE_CHECKING:
     from dibs.dialects.dialect import Dialect
@@ -39,9 +39,12 @@ def files(dialect: Dialect) -> list[tuple[int, str, str]]:
 
 def version(dialect: Dialect, connection: Binding) -> tuple[int, int]:
     """Return the schema's number and the oldest code that may work on it; (0, 0) where there are no tables."""
-    if not ops.run(dialect.has_tables(), connection):
-        return 0, 0
-    meta = dict(connection.answer(Fetch(dialect.qualify(_META), {})))
+    return ops.run(recorded(dialect), connection) if ops.run(dialect.has_tables(), connection) else (0, 0)
+
+
+def recorded(dialect: Dialect) -> Op[tuple[int, int]]:
+    """Return what the tables, which must be there, say of themselves: their number, and the oldest code for them."""
+    meta: dict[str, str] = dict((yield from fetch(dialect.qualify(_META), alone=True)))
     return int(meta.get("schema", 0)), int(meta.get("oldest_code", 0))
 
 
