@@ -23,10 +23,10 @@ QUICK = 5_000
 @url_option
 @click.pass_obj
 def check(url: str | Dibs | None, /, app: str, as_json: bool) -> None:
-    """Bind every waiting job to an app's code: the dry run before a deploy.
+    """Tell whether an app's code fits the jobs that wait.
 
-    APP is module:attribute, such as myapp.jobs:app. Leaves with 1 if there are jobs that this code could not run: of a
-    task that it does not know, or with arguments that do not fit its signature. Changes nothing.
+    The dry run before a deploy: APP is module:attribute, such as myapp.jobs:app. Leaves with 1 if there are jobs that
+    this code could not run: of a task that it does not know, or with arguments that do not fit. Changes nothing.
     """
     dibs = load(app, url)
     load_tasks(dibs, app)
