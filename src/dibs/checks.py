@@ -14,13 +14,16 @@ from dibs import migrations
 from dibs.app import Dibs
 from dibs.errors import InvalidArgument
 from dibs.jobs import Waiting
-from dibs.ops import Op
+from dibs.states import State
 from dibs.worker.scrubbing import scrub_of
 
 #: Jobs read at a time, at first and at most; and how many characters of arguments a batch should have.
 FIRST_BATCH = 50
 MOST_BATCH = 1_000
 BATCH_SIZE = 4_000_000
+
+#: Rows that one statement looks through, at most.
+WIDEST = 100_000
 
 #: Ids that are named for each finding, and findings that are told apart for each task. The others are counted.
 NAMED = 5
@@ -118,17 +121,25 @@ def problem_of(app: Dibs, job: Waiting) -> str | None:
 def _batches(app: Dibs) -> Iterator[list[Waiting]]:
     """Yield the jobs that have not ended. One that moves on from running to ready meanwhile comes only once."""
     running: set[int] = set()  # no more than all workers hold
-    for batch in _after(app, app.dialect.running_after):
+    for batch in _in(State.RUNNING, app):
         running.update(job.id for job in batch)
         yield batch
-    for batch in _after(app, app.dialect.ready_after):
+    for batch in _in(State.READY, app):
         yield [job for job in batch if job.id not in running]
 
 
-def _after(app: Dibs, read: Callable[..., Op[list[Waiting]]]) -> Iterator[list[Waiting]]:
-    last, limit = 0, FIRST_BATCH
-    while batch := app.store.run(partial(read, last, limit=limit)):
-        yield batch
-        last = batch[-1].id
-        usual = sum(len(job.payload) for job in batch) / len(batch)
-        limit = max(1, min(MOST_BATCH, int(BATCH_SIZE / max(usual, 1.0))))
+def _in(status: State, app: Dibs) -> Iterator[list[Waiting]]:
+    """Yield the jobs that are in a status now, in batches."""
+    number, first, last = app.store.run(lambda: app.dialect.span(status))
+    by_id = number * number / MOST_BATCH > last - first
+    after = first - 1
+    limit = FIRST_BATCH
+    while after < last:
+        upto = min(after + WIDEST, last) if by_id else last
+        read = partial(app.dialect.read, status, after=after, upto=upto, limit=limit, by_id=by_id)
+        batch = app.store.run(read)
+        after = batch[-1].id if len(batch) == limit else upto
+        if batch:
+            yield batch
+            usual = sum(len(job.payload) for job in batch) / len(batch)
+            limit = max(1, min(MOST_BATCH, int(BATCH_SIZE / max(usual, 1.0))))

@@ -12,6 +12,7 @@ from dibs.checks import check as check_jobs
 from dibs.cli.apps import load, load_tasks
 from dibs.cli.options import json_option, url_option
 from dibs.cli.output import print_json, print_table
+from dibs.states import State
 
 #: So many jobs are looked at without a bar that says how far it is.
 QUICK = 5_000
@@ -47,7 +48,7 @@ def check(url: str | Dibs | None, /, app: str, as_json: bool) -> None:
 
 def _checked(dibs: Dibs) -> Checked:
     try:
-        total = dibs.store.run(dibs.dialect.count_ready)
+        total, _, _ = dibs.store.run(lambda: dibs.dialect.span(State.READY))
         if total <= QUICK:
             return check_jobs(dibs)
         with click.progressbar(length=total, label=f"checking {total:,} jobs", file=sys.stderr) as bar:
