@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from dibs import ops
 from dibs.bindings.binding import Binding, OwnConnection
-from dibs.errors import SchemaError
+from dibs.errors import CodeTooOld, SchemaError
 from dibs.ops import Execute, Op, fetch
 
 if TYPE_CHECKING:
@@ -54,6 +54,14 @@ def require(dialect: Dialect, connection: OwnConnection) -> None:
     if schema < SCHEMA and dialect.migrates_itself:
         migrate(dialect, connection)
         return
+    refuse(dialect, schema, oldest_code)
+
+
+def refuse(dialect: Dialect, schema: int, oldest_code: int) -> None:
+    """Raise SchemaError, or CodeTooOld, unless this code can work on tables that say this of themselves.
+
+    That they are newer is no reason: a rolling deploy runs old workers on the new tables. That they say so is.
+    """
     where = f"in {dialect.name}, schema {dialect.schema!r}"
     if schema == 0:
         raise SchemaError(f"the tables of dibs are missing {where}: run `dibs migrate`")
@@ -62,7 +70,7 @@ def require(dialect: Dialect, connection: OwnConnection) -> None:
             f"the tables of dibs are at version {schema} {where}, this code needs {SCHEMA}: run `dibs migrate`"
         )
     if oldest_code > SCHEMA:
-        raise SchemaError(
+        raise CodeTooOld(
             f"the tables of dibs are at version {schema} {where} and need code that knows at least {oldest_code}; "
             f"this code knows {SCHEMA}: install a newer dibs"
         )
