@@ -69,9 +69,9 @@ class Checked(msgspec.Struct, kw_only=True):
 def check(app: Dibs, *, seen: Callable[[int], None] = lambda number: None) -> Checked:
     """Bind the payload of every job that has not ended to this app's tasks; `seen` is told how many were looked at.
 
-    Those that run are among them: stopped by the deploy, they come back. The jobs are read batch by batch in the
-    order of their ids, each batch in a transaction of its own, so that what is enqueued meanwhile is looked at, too.
-    Raises SchemaError when this code can't work on the tables.
+    Those that run are among them: stopped by the deploy, they come back. The jobs are read in batches, each in a
+    transaction of its own; what is enqueued meanwhile is not looked at. Raises SchemaError when this code can't work on
+    the tables.
     """
     tables, oldest_code = app.store.run(lambda: migrations.recorded(app.dialect))
     checked = Checked(schema=Schema(tables=tables, oldest_code=oldest_code, code=migrations.SCHEMA))
