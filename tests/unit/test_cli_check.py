@@ -127,7 +127,7 @@ def test_what_does_not_fit(dibs: Command, db: Database, here: Path, monkeypatch:
         "misfits": [],
         "unknown": [],
         "inline": False,
-        "schema": {"tables": 1, "oldest_code": 1, "code": migrations.SCHEMA},
+        "schema": {"tables": migrations.SCHEMA, "oldest_code": 1, "code": migrations.SCHEMA},
     }
     assert dibs("check", f"{renamed}:app").out == "all 15 jobs that have not ended fit this code\n"
 
