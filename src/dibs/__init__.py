@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from dibs.codec import JsonCodec as JsonCodec
     from dibs.errors import AutocommitConnection as AutocommitConnection
     from dibs.errors import Cancel as Cancel
+    from dibs.errors import CodeTooOld as CodeTooOld
     from dibs.errors import ConfigurationError as ConfigurationError
     from dibs.errors import DatabaseError as DatabaseError
     from dibs.errors import DatabaseUnavailable as DatabaseUnavailable
@@ -53,6 +54,7 @@ _HOMES = {
     "errors": [
         "AutocommitConnection",
         "Cancel",
+        "CodeTooOld",
         "ConfigurationError",
         "DatabaseError",
         "DatabaseUnavailable",

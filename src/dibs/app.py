@@ -18,8 +18,9 @@ from dibs.jobs import Enqueued, NewJob
 from dibs.ops import Op
 from dibs.orders import Orders
 from dibs.registry import Registry, Tasks
+from dibs.retries import MISFIT_WAIT
 from dibs.secrets import stamped
-from dibs.settings import MOST_PAYLOAD, MOST_RELEASES, WARN_PAYLOAD, integer
+from dibs.settings import MOST_PAYLOAD, MOST_RELEASES, WARN_PAYLOAD, Seconds, integer, seconds
 from dibs.tasks import Call, Job, Task
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Dibs(Orders, Hooks):
         notify: bool = True,
         max_payload: int = MOST_PAYLOAD,
         max_releases: int = MOST_RELEASES,
+        misfit_wait: Seconds = MISFIT_WAIT,
         lifespan: Callable[[Any], Any] | None = None,
         scrub: Callable[[str], str] | None = None,
     ) -> None:
@@ -67,6 +69,8 @@ class Dibs(Orders, Hooks):
         - `codec`: how arguments and results become JSON; see `Codec`.
         - `notify=False`: enqueue does not wake waiting workers; they find jobs by polling.
         - `max_payload`: bytes of a job's arguments, at most. `max_releases`: how often a job may be released.
+        - `misfit_wait` (seconds or timedelta): how long a job whose arguments do not fit this code is released again
+          and again, for workers of another version, before it fails. 0: it fails at once.
         - `lifespan`: an async context manager, `lifespan(app)`, that a worker enters on the loop of async tasks
           before its first job and leaves after its last. What it yields is `app.state`, `current_job().state`.
         - `scrub`: is given each error's text and returns what may be stored and logged of it.
@@ -81,6 +85,7 @@ class Dibs(Orders, Hooks):
         self.notify = notify
         self.max_payload = integer(max_payload, "max_payload", low=1, high=2**30)
         self.max_releases = integer(max_releases, "max_releases", low=0, high=1_000_000)
+        self.misfit_wait = seconds(misfit_wait, "misfit_wait", high=30 * 86_400.0)
         self._warned: set[str] = set()
         #: Where another process can import this app from: `module:attribute`, or `module:function` that makes it.
         #: Only for tasks with `runs_in="process"`, and only where it is in no module's variable.

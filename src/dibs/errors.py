@@ -86,6 +86,10 @@ class SchemaError(DatabaseError):
     """The tables of dibs are missing, or do not fit this version of the code."""
 
 
+class CodeTooOld(SchemaError):
+    """The tables of dibs were migrated to what this version of the code can't work on any more, and say so."""
+
+
 # -- claims --------------------------------------------------------------------------------------
 
 

@@ -85,6 +85,15 @@ class Claim:
     started: bool
 
 
+class Waiting(NamedTuple):
+    """A job that has not ended, with what its task will be called with. `payload` is as it is stored, secrets and all."""
+
+    id: int
+    task: str
+    payload: str
+    meta: str | None
+
+
 class Move(StrEnum):
     """What a verdict does to its job; the same words as `states.Event`."""
 

@@ -17,6 +17,10 @@ KEEP_DONE_WITH_KEY = 7 * DAY
 KEEP_CANCELLED = 7 * DAY
 KEEP_FAILED = 30 * DAY
 
+#: For so long (seconds) in all a job is released whose arguments do not fit the code that claimed it, unless the app
+#: says otherwise (`Dibs(misfit_wait=…)`): long enough for a rolling deploy, and it ends while somebody still watches.
+MISFIT_WAIT = 1800.0
+
 #: Leases of one job that may run out before it counts as one that kills its workers.
 MAX_CRASHES = 5
 
@@ -46,6 +50,21 @@ class Backoff:
         except OverflowError:  # 3 ** 4999 is more than a float can hold
             seconds = self.cap if self.first > 0 else 0.0
         return timedelta(seconds=seconds * (1 + self.jitter * dice.uniform(-1, 1)))
+
+
+def after_misfit(misfits: int, *, wait: float) -> float | None:
+    """Return for how many seconds a job is released whose arguments did not fit, for the `misfits`-th time running.
+
+    None: that was the last time. The pauses grow from 1/1800 of `wait` (seconds) to 1/30 of it, and add up to it.
+    They are counted and not measured: a worker that comes hours later is not the first one's fault.
+
+    >>> [after_misfit(n, wait=1800) for n in (1, 2, 6, 7, 34, 35, 36)]
+    [1.0, 2.0, 32.0, 60.0, 60.0, 57.0, None]
+    >>> after_misfit(1, wait=0)
+    """
+    pauses = [min(wait / 1800 * 2**n, wait / 30) for n in range(min(misfits, 64))]
+    left = wait - sum(pauses[:-1])
+    return min(pauses[-1], left) if left > wait * 1e-9 else None
 
 
 def keep(status: State, *, retention: float | None, keyed: bool) -> float:

@@ -44,6 +44,9 @@ class Signature:
         self._others: list[Any] = []  # the annotation of **kwargs, if there are any
         self._secret: list[str] = []
         self._others_are_secret = False
+        #: What a framework's function has to say of arguments, beyond their annotations: it takes them as the function
+        #: does, and raises `InvalidArgument`. Asked where they are read, not where they are written.
+        self._check_all: Callable[..., None] | None = getattr(function, "_dibs_check", None)
         try:
             declared = inspect.signature(function)
         except Exception as error:
@@ -166,7 +169,10 @@ class Signature:
             if name not in self._annotations:
                 self._check_other(name)
             kwargs[name] = self._read(name, bytes(text))
-        return tuple(kwargs.pop(name, default) for name, default in self._by_position_only.items()), kwargs
+        args = tuple(kwargs.pop(name, default) for name, default in self._by_position_only.items())
+        if self._check_all is not None:
+            self._check_all(*args, **kwargs)
+        return args, kwargs
 
     def _read(self, name: str, text: str | bytes) -> Any:
         annotation = self._annotations[name] if name in self._annotations else self._others[0]

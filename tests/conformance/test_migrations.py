@@ -16,7 +16,7 @@ from conformance.faults import Failing, Fault
 from conformance.test_keys_at_once import at_once
 from databases import NAMES, Database, new_database
 from dibs import Dibs, migrations
-from dibs.errors import DatabaseUnavailable, SchemaError
+from dibs.errors import CodeTooOld, DatabaseUnavailable, SchemaError
 from dibs.jobs import JobRecord, NewJob
 from dibs.ops import Execute
 
@@ -161,7 +161,7 @@ def test_tables_that_declare_the_code_too_old(bare: Database) -> None:
     migrate(bare)
     meta(bare, schema=7, oldest_code=5)
     for ask in asks(bare.app()):
-        with pytest.raises(SchemaError, match=r"at least 5.*knows 1.*newer dibs"):
+        with pytest.raises(CodeTooOld, match=r"at least 5.*knows 1.*newer dibs"):
             ask()
 
 

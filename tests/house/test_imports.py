@@ -25,6 +25,7 @@ LAYERS = [
     {"connections", "orders"},
     {"app"},
     {"worker"},
+    {"checks"},
     {"cli"},
     {"demo", "contrib", "__main__", "__init__"},
 ]

@@ -11,7 +11,7 @@ from dibs import Backoff, Cancel, Fail, Release, Retry
 from dibs.jobs import Claim, Position, Verdict
 from dibs.states import State
 from dibs.worker.messages import ended, outcome_of
-from dibs.worker.verdicts import Died, Outcome, Raised, Returned, Rules, Undecodable, decide
+from dibs.worker.verdicts import Died, Misfit, Outcome, Raised, Returned, Rules, decide
 
 
 def claim() -> Claim:
@@ -40,7 +40,7 @@ def across(outcome: Outcome, **rules: object) -> Outcome:
     [
         Returned(None),
         Returned('{"a":1}'),
-        Undecodable("no"),
+        Misfit("no"),
         Raised(Retry("r", delay=timedelta(minutes=1))),
         Raised(Retry("r")),
         Raised(Retry("r", delay="soon")),  # type: ignore[arg-type]

@@ -17,6 +17,7 @@ from dibs.retries import (
     MAX_CRASHES,
     Backoff,
     after_expiry,
+    after_misfit,
     frees_key,
     keep,
 )
@@ -118,3 +119,15 @@ def test_a_lease_that_ran_out() -> None:
     assert expiry(max_attempts=100, crashes=MAX_CRASHES) is State.FAILED
     assert expiry(cancelling=True) is State.CANCELLED
     assert expiry(attempts=5, crashes=9, cancelling=True) is State.CANCELLED
+
+
+@pytest.mark.parametrize("wait", [1800.0, 20.0, 0.9, 86_400.0])
+def test_pauses_of_misfits(wait: float) -> None:
+    """They grow, up to a thirtieth of the time, and add up to it; then there is none any more."""
+    pauses = [pause for n in range(1, 36) if (pause := after_misfit(n, wait=wait)) is not None]
+    assert len(pauses) == 35
+    assert pauses[:-1] == sorted(pauses[:-1])
+    assert (pauses[0], max(pauses)) == (wait / 1800, wait / 30)
+    assert sum(pauses) == pytest.approx(wait)
+    assert [after_misfit(n, wait=wait) for n in (36, 37, 10_000)] == [None] * 3
+    assert after_misfit(1, wait=0.0) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,13 +17,13 @@ from dibs.retries import KEEP_CANCELLED, KEEP_DONE, KEEP_DONE_WITH_KEY, KEEP_FAI
 from dibs.settings import MOST_ERROR
 from dibs.states import State
 from dibs.worker.verdicts import (
+    Misfit,
     Outcome,
     Raised,
     Returned,
     Rules,
     Stopped,
     TimedOut,
-    Undecodable,
     clean,
     decide,
     shorten,
@@ -164,10 +165,43 @@ def test_a_timeout_is_an_attempt() -> None:
     assert about(TimedOut(1.5), attempts=5).status is State.FAILED
 
 
-def test_a_payload_that_does_not_fit_fails_at_once() -> None:
-    """Trying again with the same payload helps nobody."""
-    verdict = about(Undecodable("order_id: is missing"))
-    assert (verdict.status, verdict.error) == (State.FAILED, "order_id: is missing")
+# -- arguments that do not fit -----------------------------------------------------------------------
+
+
+def misfits(times: int, errors: str | None, **fields: Any) -> Verdict:
+    """Return the verdict about a job whose arguments have not fitted so many times more."""
+    for _ in range(times):
+        verdict = about(Misfit("order_id: is missing"), errors=errors, **fields)
+        errors = bytes(verdict.errors or b"").decode()
+    return verdict
+
+
+@pytest.mark.parametrize("started", [True, False])
+def test_a_misfit_is_released_for_a_while(started: bool) -> None:
+    """Ever longer, and no attempt is counted; then it fails once, and says why. One entry tells of all the times."""
+    before = json.dumps([{"attempt": n, "error": "e"} for n in (1, 2, 3)])
+    first = misfits(1, before, started=started, attempts=4)
+    assert (first.status, first.attempts, first.releases, first.delay) == (State.READY, 3, 0, 1.0)
+    assert first.error == "order_id: is missing"
+    assert kept(first)[:3] == json.loads(before)
+    assert kept(first)[3] == {"attempt": 3, "error": "order_id: is missing", "at": AT, "misfits": 1}
+    eighth = misfits(8, before, attempts=4)
+    assert (eighth.delay, len(kept(eighth)), kept(eighth)[3]["misfits"]) == (60.0, 4, 8)
+    last = misfits(36, before, started=started, attempts=4)
+    assert (last.status, last.attempts, last.keep) == (State.FAILED, 3, KEEP_FAILED)
+    assert last.error == "order_id: is missing (released 35 times for a worker whose code fits it; none came)"
+    assert kept(last)[3] == {"attempt": 3, "error": last.error, "at": AT}
+
+
+def test_misfits_are_counted_anew() -> None:
+    """Once the code was called, whatever it gave; and when a person has requeued the job that failed of them."""
+    errors = bytes(misfits(20, None).errors or b"").decode()
+    for called in (about(thrown(Release("busy")), errors=errors), about(thrown(ValueError("v")), errors=errors)):
+        assert called.errors is not None
+        assert misfits(1, bytes(called.errors).decode()).delay == 1.0
+    failed = bytes(misfits(36, None).errors or b"").decode()
+    assert misfits(1, failed).delay == 1.0
+    assert about(thrown(Release("busy")), errors=failed).errors is None, "nothing to take away, nothing to write"
 
 
 # -- signals ---------------------------------------------------------------------------------------

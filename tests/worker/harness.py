@@ -135,7 +135,7 @@ class Site(Generic[P]):
             "app": self._settings,
             "worker": {"lease": LEASE, **settings},
         }
-        worker = WorkerProcess(json.dumps(argument), self._folder / f"worker-{len(self.workers)}.log")
+        worker = WorkerProcess(json.dumps(argument), self._folder / f"{self._kind}-{len(self.workers)}.log")
         self.workers.append(worker)
         return worker
 

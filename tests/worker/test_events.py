@@ -170,7 +170,10 @@ def test_ends_without_an_exception(db: Database) -> None:
     assert told["cancelled", jobs["cancelled"].id].error == "no need"
     assert told["released", jobs["released"].id].delay == 60
     assert ("done", finished.id) in told
-    assert "does not fit" in (told["failed", unfit.id].error or "")
+    released = told["released", unfit.id]  # never begun, so never told as started
+    assert ("started", unfit.id) not in told
+    assert (released.delay, released.attempts) == (1.0, 0)
+    assert "does not fit" in (released.error or "")
     ends = Counter(event.job_id for event in heard.events if event.name not in ("enqueued", "started"))
     assert set(ends.values()) == {1}
 

@@ -111,3 +111,23 @@ def test_a_worker_that_came_back_from_the_dead(site: Site[Program]) -> None:
     assert other.wait() == 0
     assert site.program.note.enqueue(number=5).join(timeout=10) == 5
     assert site.diary.entries("start")[-1].pid == zombie.pid
+
+
+def test_tables_that_declare_the_code_too_old(site: Site[Program]) -> None:
+    """A running worker goes on when the tables are migrated, and stops in good order when they say that it must."""
+    worker = site.start()
+    job = site.program.gate.enqueue("gate")
+    site.wait_started(job.id)
+    before = site.db.fetch("SELECT name, value FROM dibs_meta")
+    try:
+        site.db.execute("UPDATE dibs_meta SET value = '99' WHERE name = 'schema'")
+        holds(lambda: worker.alive and not worker.complaints(), during=1.5)
+        site.db.execute("UPDATE dibs_meta SET value = '99' WHERE name = 'oldest_code'")
+        wait_for(lambda: worker.lines("ERROR", "stops", "at least 99", "install a newer dibs"))
+        site.open("gate")
+        assert worker.wait() == 1
+        assert worker.lines("CodeTooOld")
+        assert (site.statuses()[job.id], len(worker.lines("ERROR"))) == ("done", 1)
+    finally:
+        for name, value in before:
+            site.db.execute("UPDATE dibs_meta SET value = :value WHERE name = :name", name=name, value=value)

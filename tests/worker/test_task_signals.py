@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from databases import Database
-from dibs import Cancel, Dibs, Fail, Release, Retry, current_job
+from dibs import Cancel, Fail, Release, Retry, current_job
 from dibs.errors import JobCancelled, JobFailed
 from dibs.retries import Backoff
 from dibs.settings import MOST_ERROR
@@ -298,23 +298,3 @@ def test_results_that_cannot_be_stored(steering: Site[Steering]) -> None:
     assert len(worker.lines("WARNING", "the result of give is not stored")) == 1
     assert len(worker.lines("WARNING", "the result of agive is not stored")) == 1
     assert len(worker.complaints()) == 2
-
-
-def test_a_payload_that_does_not_fit(steering: Site[Steering]) -> None:
-    """It fails its own job, at once and with a reason; its neighbours in the same claim run."""
-    other = Dibs(steering.db.url)
-
-    @other.task(name="note")
-    def note(number: str, more: int) -> None: ...
-
-    calls = [steering.program.note.call(number=n) for n in range(5)]
-    good = [job.id for job in steering.app.enqueue_many(calls)]
-    bad = [note.enqueue(number="seven", more=1).id]
-    good += [job.id for job in steering.app.enqueue_many(calls)]
-    steering.start(concurrency=2)
-    assert {job.status for job in steering.wait_ended(good)} == {"done"}
-    (job,) = steering.wait_ended(bad)
-    assert (job.status, job.attempts) == ("failed", 1)
-    assert "the payload does not fit note" in (job.error or "")
-    assert bad[0] not in steering.diary.starts()
-    other.close()

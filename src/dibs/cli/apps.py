@@ -49,6 +49,14 @@ def load(place: str, url: str | Dibs | None) -> Dibs:
     return app
 
 
+def load_tasks(app: Dibs, place: str) -> None:
+    """Import the modules that an app names with `Dibs(imports=…)`, as its worker does when it starts."""
+    try:
+        app.load()
+    except Exception as error:
+        raise _broken(f"the modules that {place} imports cannot be imported", error) from error
+
+
 def _module(name: str) -> ModuleType:
     if name.endswith(".py") or not all(part.isidentifier() for part in name.split(".")):
         meant = name.removesuffix(".py").strip("./").replace("/", ".")

@@ -16,6 +16,7 @@ from dibs.cli.options import remember_url
 COMMANDS = {
     "worker": ("dibs.cli.worker", "Run the jobs of an app until stopped."),
     "migrate": ("dibs.cli.migrate", "Make or update the tables of dibs."),
+    "check": ("dibs.cli.check", "Tell whether an app's code fits the jobs that wait."),
     "status": ("dibs.cli.status", "Show how many jobs each queue has, and what is paused."),
     "jobs": ("dibs.cli.jobs", "List jobs, newest first."),
     "show": ("dibs.cli.show", "Show all about one job."),

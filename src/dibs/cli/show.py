@@ -35,7 +35,9 @@ def show(dibs: Dibs, number: int, as_json: bool) -> None:
         if (value := getattr(job, name)) is not None:
             _section(name, msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
     for error in job.errors:
-        _section(f"attempt {error.get('attempt')} {error.get('at', '')}".rstrip(), error.get("error", ""))
+        misfits = error.get("misfits")
+        what = f"not begun, {misfits} times running, at last" if misfits else f"attempt {error.get('attempt')}"
+        _section(f"{what} {error.get('at', '')}".rstrip(), error.get("error", ""))
     if job.error and not any(error.get("error") == job.error for error in job.errors):
         _section("error", job.error)
 

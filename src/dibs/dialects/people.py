@@ -12,7 +12,7 @@ from typing import ClassVar
 import msgspec
 
 from dibs.dialects.endings import Endings
-from dibs.jobs import RECORD_COLUMNS, JobRecord
+from dibs.jobs import RECORD_COLUMNS, JobRecord, Waiting
 from dibs.ops import Op, Row, execute, fetch
 from dibs.secrets import masked, unstamped
 from dibs.states import State
@@ -68,6 +68,41 @@ class People(Endings):
             return {}
         rows = yield from fetch(self.COUNT_DUPLICATES_OF, alone=True, ids=self.ids(job_ids))
         return {job_id: int(times) for job_id, times in rows}
+
+    SPAN_READY: ClassVar[str] = "SELECT count(*), min(id), max(id) FROM dibs_jobs WHERE status = 'ready'"
+    SPAN_RUNNING: ClassVar[str] = "SELECT count(*), min(id), max(id) FROM dibs_jobs WHERE status = 'running'"
+
+    def span(self, status: State) -> Op[tuple[int, int, int]]:
+        """Return how many jobs are ready, or running, and their lowest and highest id."""
+        rows = yield from fetch(self.SPAN_READY if status is State.READY else self.SPAN_RUNNING, alone=True)
+        number, first, last = rows[0]
+        return number, first or 0, last or 0
+
+    # Sorts all ready rows for each batch, on some databases. (Where they can choose they do, however many there are:
+    # measured on MySQL, 62 s for 180,000 jobs.)
+    READ_READY: ClassVar[str] = """
+        SELECT id, task, payload, meta FROM dibs_jobs
+        WHERE status = 'ready' AND id > :after AND id <= :upto ORDER BY id LIMIT :limit
+    """
+    # Reads all rows between two ids. As an expression the status is no reason to take its index.
+    READ_READY_BY_ID: ClassVar[str] = """
+        SELECT id, task, payload, meta FROM dibs_jobs
+        WHERE CASE status WHEN 'ready' THEN 1 ELSE 0 END = 1 AND id > :after AND id <= :upto ORDER BY id LIMIT :limit
+    """
+    READ_RUNNING: ClassVar[str] = READ_READY.replace("'ready'", "'running'")
+    READ_RUNNING_BY_ID: ClassVar[str] = READ_READY_BY_ID.replace("'ready'", "'running'")
+
+    def read(self, status: State, *, after: int, upto: int, limit: int, by_id: bool) -> Op[list[Waiting]]:
+        """Return the ready, or running, jobs between two ids, in the order of their ids.
+
+        `by_id` costs as much as there are rows between the ids, else as there are such jobs at all.
+        """
+        if status is State.READY:
+            text = self.READ_READY_BY_ID if by_id else self.READ_READY
+        else:
+            text = self.READ_RUNNING_BY_ID if by_id else self.READ_RUNNING
+        rows = yield from fetch(text, alone=True, after=after, upto=upto, limit=limit)
+        return [Waiting(*row) for row in rows]
 
     COUNTS: ClassVar[str] = "SELECT queue, status, count(*) FROM dibs_jobs GROUP BY queue, status"
 

@@ -291,8 +291,8 @@ class Upkeep(Endings):
 KEPT_ERRORS = 5
 
 
-def with_error(errors: str | None, *, attempt: int, error: str, at: str | None = None) -> str:
+def with_error(errors: str | None, *, attempt: int, error: str, at: str | None = None, **more: int) -> str:
     """Return the JSON list of a job's last errors with one more."""
     kept = msgspec.json.decode(errors) if errors else []
-    entry = {"attempt": attempt, "error": error} | ({"at": at} if at else {})
+    entry = {"attempt": attempt, "error": error} | ({"at": at} if at else {}) | more
     return msgspec.json.encode([*kept, entry][-KEPT_ERRORS:]).decode()

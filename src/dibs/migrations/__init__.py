@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from dibs import ops
 from dibs.bindings.binding import Binding, OwnConnection
-from dibs.errors import SchemaError
-from dibs.ops import Execute, Fetch
+from dibs.errors import CodeTooOld, SchemaError
+from dibs.ops import Execute, Op, fetch
 
 if TYPE_CHECKING:
     from dibs.dialects.dialect import Dialect
@@ -39,9 +39,12 @@ def files(dialect: Dialect) -> list[tuple[int, str, str]]:
 
 def version(dialect: Dialect, connection: Binding) -> tuple[int, int]:
     """Return the schema's number and the oldest code that may work on it; (0, 0) where there are no tables."""
-    if not ops.run(dialect.has_tables(), connection):
-        return 0, 0
-    meta = dict(connection.answer(Fetch(dialect.qualify(_META), {})))
+    return ops.run(recorded(dialect), connection) if ops.run(dialect.has_tables(), connection) else (0, 0)
+
+
+def recorded(dialect: Dialect) -> Op[tuple[int, int]]:
+    """Return what the tables, which must be there, say of themselves: their number, and the oldest code for them."""
+    meta: dict[str, str] = dict((yield from fetch(dialect.qualify(_META), alone=True)))
     return int(meta.get("schema", 0)), int(meta.get("oldest_code", 0))
 
 
@@ -51,6 +54,14 @@ def require(dialect: Dialect, connection: OwnConnection) -> None:
     if schema < SCHEMA and dialect.migrates_itself:
         migrate(dialect, connection)
         return
+    refuse(dialect, schema, oldest_code)
+
+
+def refuse(dialect: Dialect, schema: int, oldest_code: int) -> None:
+    """Raise SchemaError, or CodeTooOld, unless this code can work on tables that say this of themselves.
+
+    That they are newer is no reason: a rolling deploy runs old workers on the new tables. That they say so is.
+    """
     where = f"in {dialect.name}, schema {dialect.schema!r}"
     if schema == 0:
         raise SchemaError(f"the tables of dibs are missing {where}: run `dibs migrate`")
@@ -59,7 +70,7 @@ def require(dialect: Dialect, connection: OwnConnection) -> None:
             f"the tables of dibs are at version {schema} {where}, this code needs {SCHEMA}: run `dibs migrate`"
         )
     if oldest_code > SCHEMA:
-        raise SchemaError(
+        raise CodeTooOld(
             f"the tables of dibs are at version {schema} {where} and need code that knows at least {oldest_code}; "
             f"this code knows {SCHEMA}: install a newer dibs"
         )

@@ -47,7 +47,7 @@ from dibs.worker.messages import (
 )
 from dibs.worker.scrubbing import scrub_of
 from dibs.worker.slots import decode, encode
-from dibs.worker.verdicts import Outcome, Raised, text_of
+from dibs.worker.verdicts import Misfit, Outcome, Raised, text_of
 
 #: How often (seconds) the latest progress is told to the worker, and the worker is looked after.
 TELL_EVERY = 0.5
@@ -153,7 +153,8 @@ class Child:
 
     def _outcome(self, app: Dibs, task: Task[Any, Any] | None, run: Here) -> Outcome:
         if task is None:
-            return Raised(LookupError(f"{run.claim.task} is no task of the app that this process has imported"))
+            # Its worker knows it: what this process imported is another version.
+            return Misfit(f"{run.claim.task} is no task of the app that this process has imported")
         decoded = decode(task, run.claim.payload)
         if not isinstance(decoded, tuple):
             return decoded

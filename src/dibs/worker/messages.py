@@ -14,7 +14,7 @@ import msgspec
 
 from dibs.errors import Cancel, Fail, Release, Retry, Signal, TaskError
 from dibs.jobs import Claim
-from dibs.worker.verdicts import Outcome, Raised, Returned, Undecodable, is_hopeless, text_of
+from dibs.worker.verdicts import Misfit, Outcome, Raised, Returned, is_hopeless, text_of
 
 # -- from the worker -----------------------------------------------------------------------------
 
@@ -100,7 +100,7 @@ class Logged(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True):
-    """How the job's code ended: `kind` is "returned", "undecodable", "raised", or the name of a signal's class."""
+    """How the job's code ended: `kind` is "returned", "misfit", "raised", or the name of a signal's class."""
 
     kind: str
     text: str | None
@@ -158,8 +158,8 @@ def ended(
     """Return an outcome as a message."""
     if isinstance(outcome, Returned):
         return Ended("returned", outcome.result, finished=finished, progress=progress)
-    if isinstance(outcome, Undecodable):
-        return Ended("undecodable", outcome.problem)
+    if isinstance(outcome, Misfit):
+        return Ended("misfit", outcome.problem)
     assert isinstance(outcome, Raised)
     error = outcome.error
     signal = next((name for name, kind in SIGNALS.items() if isinstance(error, kind)), None)
@@ -179,8 +179,8 @@ def outcome_of(message: Ended) -> Outcome:
     if message.kind == "returned":
         return Returned(message.text)
     text = message.text or ""
-    if message.kind == "undecodable":
-        return Undecodable(text)
+    if message.kind == "misfit":
+        return Misfit(text)
     error: Exception
     match SIGNALS.get(message.kind):
         case None:

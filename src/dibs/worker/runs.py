@@ -27,6 +27,7 @@ class Run:
         "finished",
         "good_until",
         "interrupt",
+        "misfit",
         "progress",
         "received",
         "stopping",
@@ -49,6 +50,7 @@ class Run:
         self.finished = False  # its task has settled it in a transaction of its own
         self.stuck = False  # it ran out of time, was settled, and its code is still running
         self.interrupt: Callable[[], None] | None = None  # ends its code, where that can be done
+        self.misfit = False  # its payload does not fit the code here
         self.exception: BaseException | None = None  # what its task raised, kept only where events tell of it
         self._lost = False
         self._unreported = [None]

@@ -7,14 +7,14 @@ from typing import Any
 
 import msgspec
 
-from dibs.jobs import Claim
+from dibs.jobs import Claim, Waiting
 from dibs.secrets import NAMES, scrubbed, unstamped, without
 from dibs.tasks import Task
 
 Scrub = Callable[[str], str]
 
 
-def scrub_of(task: Task[Any, Any], claim: Claim) -> Scrub | None:
+def scrub_of(task: Task[Any, Any], claim: Claim | Waiting) -> Scrub | None:
     """Return what cleans the texts of this job; None where there is nothing to clean, which costs next to nothing."""
     is_stamped = claim.meta is not None and NAMES in claim.meta
     if not (is_stamped or task.app.scrub or task.signature.has_secrets):

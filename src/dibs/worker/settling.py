@@ -27,7 +27,7 @@ from dibs.worker.progress import write_progress
 from dibs.worker.runs import Holdings, Run
 from dibs.worker.scrubbing import scrub_of
 from dibs.worker.telling import tell_settled
-from dibs.worker.verdicts import Outcome, Raised, Returned, Rules, decide, shorten
+from dibs.worker.verdicts import Misfit, Outcome, Raised, Returned, Rules, decide, shorten
 
 logger = logging.getLogger("dibs")
 
@@ -80,7 +80,15 @@ class Settling:
     def _verdict(self, run: Run, outcome: Outcome) -> Verdict:
         options = run.task.options
         scrub = None if isinstance(outcome, Returned) else scrub_of(run.task, run.claim)
-        rules = Rules(options.backoff, self._app.max_releases, options.fail_on, options.retry_on, scrub)
+        run.misfit = isinstance(outcome, Misfit)
+        rules = Rules(
+            options.backoff,
+            self._app.max_releases,
+            options.fail_on,
+            options.retry_on,
+            scrub,
+            self._app.misfit_wait,
+        )
         if self._app.events.handlers and isinstance(outcome, Raised) and outcome.text is None:
             run.exception = outcome.error  # of one from another process there is only the text
         return decide(run.claim, outcome, rules, ran=run.ran(), at=run.database_now(), dice=self._dice)
@@ -169,6 +177,11 @@ class Settling:
             logger.info("job %d: %s was cancelled by a person", claim.id, claim.task)
         elif verdict.status is State.FAILED:
             logger.error("job %d: %s failed: %s", claim.id, claim.task, _last_line(verdict.error))
+        elif verdict.status is State.READY and run.misfit:
+            said = "job %d is released for %.3g s, for a worker whose code fits it: %s"
+            about = claim.id, verdict.delay, _last_line(verdict.error)
+            self._app.warn_once(f"misfit {claim.task}", f"{said} (further ones of this task: at DEBUG)", *about)
+            logger.debug(said, *about)
         elif verdict.status is State.READY and verdict.error:
             logger.warning(
                 "job %d: attempt %d of %d of %s failed, again in %.0f s: %s",

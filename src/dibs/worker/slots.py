@@ -26,7 +26,7 @@ from dibs.tasks import Task
 from dibs.worker import arounds
 from dibs.worker.runs import Run
 from dibs.worker.telling import tell
-from dibs.worker.verdicts import Outcome, Raised, Returned, Stopped, TimedOut, Undecodable
+from dibs.worker.verdicts import Misfit, Outcome, Raised, Returned, Stopped, TimedOut
 
 logger = logging.getLogger("dibs")
 
@@ -141,9 +141,11 @@ class Slots(ABC):
             return Stopped()
         if run.cancelling:
             return Raised(Cancel("cancelled before it began"))
+        prepared = decode(run.task, run.claim.payload)
         run.begin()
-        self._tell_started(run)
-        return decode(run.task, run.claim.payload)
+        if not isinstance(prepared, Misfit):
+            self._tell_started(run)
+        return prepared
 
     def _tell_started(self, run: Run) -> None:
         if self._app.events.handlers:
@@ -279,7 +281,7 @@ def decode(task: Task[Any, Any], payload: str) -> tuple[tuple[Any, ...], dict[st
     try:
         return task.signature.load(payload)
     except InvalidArgument as problem:
-        return Undecodable(f"the payload does not fit {task.name}: {problem}")
+        return Misfit(f"the payload does not fit {task.name}: {problem}")
     except Exception as error:  # noqa: BLE001 - a codec of the user's; it fails its own job alone
         return Raised(error)
 

@@ -77,7 +77,7 @@ def _name(run: Run, verdict: Verdict, answer: Settled) -> EventName:
     if run.finished and answer is Settled.ALREADY:
         return "done"  # by the task itself, in a transaction of its own
     if verdict.status is State.READY:
-        return "retried" if verdict.error else "released"
+        return "retried" if verdict.error and not run.misfit else "released"
     if verdict.status is State.FAILED:
         return "failed"
     return "cancelled" if verdict.status is State.CANCELLED else "done"

@@ -1,5 +1,6 @@
 """Upkeep: chores that one worker does for all, without a leader. Each is a row in `dibs_chores`; whoever moves its
-next time forward, in a commit of its own, does it.
+next time forward, in a commit of its own, does it. And what each looks after for itself: whether it still knows the
+tables.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from dibs.errors import DatabaseError, DatabaseUnavailable
+from dibs import migrations
+from dibs.errors import CodeTooOld, DatabaseError, DatabaseUnavailable
 from dibs.jobs import Expired
 from dibs.store import Store
 from dibs.worker.outage import Outage
@@ -44,6 +46,7 @@ class Upkeep:
         woke: Callable[[], None],
         tick: float | None = None,
         tell: Callable[[Expired], None] = lambda _: None,
+        refused: Callable[[CodeTooOld], None] = lambda _: None,
     ) -> None:
         self._store = store
         self._dialect = store.dialect
@@ -51,6 +54,7 @@ class Upkeep:
         self._woke = woke
         self._past: dict[tuple[int, int], float] = {}  # claims whose lease ran out → since when their rows are free
         self._tell = tell
+        self._refused = refused
         self.tick = tick if tick is not None else tick_for(lease)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="dibs-upkeep", daemon=True)
@@ -69,7 +73,11 @@ class Upkeep:
             ("fold", FOLD_EVERY, self._fold),
         ]
         next_look = {name: 0.0 for name, _, _ in chores}
+        look_at_schema = 0.0
         while not self._closing.wait(self.tick):
+            if time.monotonic() >= look_at_schema:
+                self._look_at_schema()
+                look_at_schema = time.monotonic() + 2 * self.tick
             for name, every, work in chores:
                 if time.monotonic() < next_look[name]:
                     continue
@@ -83,6 +91,16 @@ class Upkeep:
                     break
                 except Exception:
                     logger.exception("the chore %s met an error of its own; upkeep goes on", name)
+
+    def _look_at_schema(self) -> None:
+        """Say so if the tables have been migrated meanwhile to what this code can't work on."""
+        try:
+            schema, oldest_code = self._store.run(partial(migrations.recorded, self._dialect))
+            migrations.refuse(self._dialect, schema, oldest_code)
+        except CodeTooOld as error:
+            self._refused(error)
+        except DatabaseError:
+            pass  # the chores find the same, and say it
 
     def _expire(self) -> None:
         """Take back claims whose lease ran out.

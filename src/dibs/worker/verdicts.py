@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
+from typing import Any
 
 import msgspec
 
@@ -16,6 +17,9 @@ from dibs.errors import Cancel, Fail, InvalidArgument, Release, Retry, Signal
 from dibs.jobs import Claim, Verdict
 from dibs.settings import MOST_ERROR, seconds
 from dibs.states import State
+
+#: Five errors are on the row: each gets its share of what the last one may have.
+SHORT_ERROR = MOST_ERROR // 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +57,8 @@ class Died:
 
 
 @dataclass(frozen=True, slots=True)
-class Undecodable:
-    """The payload does not fit the task's signature; the task was not called."""
+class Misfit:
+    """The payload does not fit this code's signature of the task; the task was not called."""
 
     problem: str
 
@@ -64,7 +68,7 @@ class Stopped:
     """The worker stops: handed back, whether it had started or not."""
 
 
-Outcome = Returned | Raised | TimedOut | Died | Undecodable | Stopped
+Outcome = Returned | Raised | TimedOut | Died | Misfit | Stopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,7 @@ class Rules:
     fail_on: tuple[type[BaseException], ...] = ()
     retry_on: tuple[type[BaseException], ...] | None = None
     scrub: Callable[[str], str] | None = None
+    misfit_wait: float = retries.MISFIT_WAIT
 
     def text_of(self, error: BaseException) -> str:
         return text_of(error, self.scrub)
@@ -91,8 +96,8 @@ def decide(claim: Claim, outcome: Outcome, rules: Rules, *, ran: float | None, a
         return _ended(claim, State.DONE, ran=ran, result=result)
     if isinstance(outcome, Stopped):
         return _back(claim, delay=0.0, ran=ran)
-    if isinstance(outcome, Undecodable):
-        return _ended(claim, State.FAILED, ran=ran, error=rules.clean(outcome.problem), at=at)
+    if isinstance(outcome, Misfit):
+        return _misfit(claim, rules.clean(outcome.problem), rules, ran=ran, at=at)
     if isinstance(outcome, TimedOut):
         error = f"timed out after {outcome.timeout:g} s (attempt {claim.attempts} of {claim.max_attempts})"
         return _retry(claim, error, rules, delay=None, ran=ran, at=at, dice=dice)
@@ -118,7 +123,7 @@ def decide(claim: Claim, outcome: Outcome, rules: Rules, *, ran: float | None, a
         if claim.releases >= rules.max_releases:
             error = f"released {claim.releases} times, which is the most: {_reason(raised, rules) or 'no reason given'}"
             return _ended(claim, State.FAILED, ran=ran, error=shorten(error, MOST_ERROR), at=at)
-        return _back(claim, delay=delay or 0.0, ran=ran, released=1)
+        return _back(claim, delay=delay or 0.0, ran=ran, released=1, errors=_fitted(claim))
     hopeless = outcome.hopeless if outcome.text is not None else is_hopeless(raised, rules.fail_on, rules.retry_on)
     if hopeless:
         return _ended(claim, State.FAILED, ran=ran, error=text, at=at)
@@ -177,25 +182,80 @@ def _retry(
     )
 
 
-def _back(claim: Claim, *, delay: float, ran: float | None, released: int = 0) -> Verdict:
-    """Hand a job back unharmed: the attempt of this run is not counted.
-
-    It is among the attempts once its code was called, or since the claim, where that went straight into a free slot.
-    """
+def _back(
+    claim: Claim,
+    *,
+    delay: float,
+    ran: float | None,
+    released: int = 0,
+    error: str | None = None,
+    errors: msgspec.Raw | None = None,
+) -> Verdict:
+    """Hand a job back unharmed: the attempt of this run is not counted."""
     return Verdict(
         id=claim.id,
         claims=claim.claims,
         status=State.READY,
-        attempts=claim.attempts - (claim.started or ran is not None),
+        attempts=_uncounted(claim, ran),
         releases=claim.releases + released,
         delay=delay,
+        error=error,
+        errors=errors,
     )
 
 
+def _uncounted(claim: Claim, ran: float | None) -> int:
+    """Return a job's attempts without this one.
+
+    It is among them once its code was called, or since the claim, where that went straight into a free slot.
+    """
+    return claim.attempts - (claim.started or ran is not None)
+
+
+# -- arguments that do not fit -------------------------------------------------------------------
+
+#: In the last of a job's errors: how often running its arguments have not fitted the code that claimed it.
+_MISFITS = "misfits"
+
+
+def _misfit(claim: Claim, problem: str, rules: Rules, *, ran: float | None, at: str) -> Verdict:
+    """Leave a job whose arguments do not fit to a worker whose code knows them; fail it once when none came.
+
+    Times running share one entry among its errors, so that they do not push out what attempts left there.
+    """
+    before = _before(claim)
+    misfits = before[-1].pop(_MISFITS, 0) + 1 if before else 1
+    if misfits > 1:
+        before.pop()
+    delay = retries.after_misfit(misfits, wait=rules.misfit_wait)
+    if delay is None and misfits > 1:
+        problem = f"{problem} (released {misfits - 1} times for a worker whose code fits it; none came)"
+    count = {} if delay is None else {_MISFITS: misfits}
+    attempts = _uncounted(claim, ran)
+    errors = with_error(
+        msgspec.json.encode(before).decode(), attempt=attempts, error=shorten(problem, SHORT_ERROR), at=at, **count
+    )
+    if delay is not None:
+        return _back(claim, delay=delay, ran=ran, error=problem, errors=msgspec.Raw(errors.encode()))
+    failed = _ended(claim, State.FAILED, ran=ran, error=problem, at=at)
+    return msgspec.structs.replace(failed, attempts=attempts, errors=msgspec.Raw(errors.encode()))
+
+
+def _fitted(claim: Claim) -> msgspec.Raw | None:
+    """Return a job's errors with the count of misfits taken away, since its code was called; None if there is none."""
+    before = _before(claim)
+    if not before or before[-1].pop(_MISFITS, None) is None:
+        return None
+    return msgspec.Raw(msgspec.json.encode(before))
+
+
+def _before(claim: Claim) -> list[dict[str, Any]]:
+    return msgspec.json.decode(claim.errors, type=list[dict[str, Any]]) if claim.errors else []
+
+
 def _errors(claim: Claim, error: str, at: str) -> msgspec.Raw:
-    # Five of these are on the row: each gets its share of what the last one may have.
     return msgspec.Raw(
-        with_error(claim.errors, attempt=claim.attempts, error=shorten(error, MOST_ERROR // 4), at=at).encode()
+        with_error(claim.errors, attempt=claim.attempts, error=shorten(error, SHORT_ERROR), at=at).encode()
     )
 
 

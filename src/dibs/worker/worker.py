@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from dibs.app import Dibs
-from dibs.errors import ConfigurationError, DatabaseUnavailable, InvalidArgument
+from dibs.errors import CodeTooOld, ConfigurationError, DatabaseUnavailable, InvalidArgument
 from dibs.loop import TaskLoop
 from dibs.settings import LONGEST_LEASE, LONGEST_QUEUE, Seconds, integer, name, seconds
 from dibs.store import Store
@@ -99,7 +99,8 @@ class Worker:
 
         With `signals` (in the main thread only) SIGTERM and SIGINT stop it, and a second one ends the process at
         once. While the database cannot be reached it waits. Raises SchemaError, ReadOnlyDatabase or
-        UnsuitableDatabase when it finds a database that it cannot work on at the start.
+        UnsuitableDatabase when it finds a database that it cannot work on at the start; CodeTooOld also later, after
+        it has stopped, when the tables were migrated to what this code is too old for.
         """
         if inside_a_process():
             raise ConfigurationError(
@@ -151,7 +152,9 @@ class Worker:
         leases = Leases(store("leases"), holdings, outage, worker=self.name, lease=self.lease)
         upkeep_store = store("upkeep", gap=max(3 * tick_for(self.lease), 1.0))
         tell = partial(tell_expired, self.app)
-        upkeep = Upkeep(upkeep_store, outage, lease=self.lease, woke=fetcher.wake, tell=tell)
+        upkeep = Upkeep(
+            upkeep_store, outage, lease=self.lease, woke=fetcher.wake, tell=tell, refused=self._refused_by_schema
+        )
         parts: list[Leases | Upkeep | Wakeups] = [leases, upkeep]
         if self.app.dialect.channel is not None and self.app.notify:
             listening = store("wakeups")
@@ -206,6 +209,11 @@ class Worker:
         """Stop because of an error, which `run` raises in the end."""
         self._failure = self._failure or error
         self.stop()
+
+    def _refused_by_schema(self, error: CodeTooOld) -> None:
+        if self._failure is None:
+            logger.error("worker %s stops: %s", self.name, error)
+            self._fail(error)
 
     def _slots(self, fetcher: Fetcher) -> list[Slots]:
         kinds: list[tuple[type[Slots], str, int]] = [

@@ -116,6 +116,7 @@ class TestPromises:
         app.close()
         assert json.loads(site.manage("dibs", "jobs", "--json"))[0]["id"] == 1
         assert "mail" in site.manage("dibs", "status")
+        assert "all 0 jobs" in site.manage("dibs", "check")
         assert "up to date" in site.manage("dibs", "migrate")
         assert "manage.py dibs [OPTIONS]" in site.manage("dibs", "--help")
 

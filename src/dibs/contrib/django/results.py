@@ -70,8 +70,8 @@ def as_enqueued(task: Any, backend: Any, *, queue: str, priority: int) -> Any:
 
 
 def errors_of(kept: Iterable[dict[str, Any]]) -> list[Any]:
-    """Return the errors that a row keeps, as the framework has them."""
-    texts = [str(entry.get("error", "")) for entry in kept]
+    """Return the errors that a row keeps, as the framework has them. That arguments did not fit yet is none of them."""
+    texts = [str(entry.get("error", "")) for entry in kept if "misfits" not in entry]
     return [TaskError(exception_class_path=class_path(text), traceback=text) for text in texts]
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
 from collections.abc import Callable
-from inspect import iscoroutinefunction
 from traceback import format_exception
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from dibs.contrib.django import results
 from dibs.contrib.django.standard import Status, TaskContext, TaskError, TaskResult, normalize_json, signals
-from dibs.errors import Fail
+from dibs.errors import Fail, InvalidArgument
 from dibs.running import current_job
 from dibs.states import FINAL
 from dibs.worker.verdicts import Raised, Rules, decide
@@ -28,11 +28,26 @@ def register(app: ProjectDibs, standard: Any) -> None:
     from dibs.contrib.django.backend import backend_of
 
     backend = backend_of(standard)
-    make = _async_runner if iscoroutinefunction(standard.func) else _runner
+    make = _async_runner if inspect.iscoroutinefunction(standard.func) else _runner
     runner = make(app, standard, backend)
     runner.standard = standard  # type: ignore[attr-defined]  # what `discovery.registered` looks for
+    runner._dibs_check = _check_of(standard)  # type: ignore[attr-defined]
     options = {} if backend is None else backend.task_options
     app.task(name=standard.module_path, queue=standard.queue_name, priority=standard.priority, **options)(runner)
+
+
+def _check_of(standard: Any) -> Callable[..., None]:
+    """Return what refuses arguments that the function could not be called with: an older version's, or a newer one's."""
+    signature = inspect.signature(standard.func)
+    context = [None] if standard.takes_context else []
+
+    def check(args: list[Any], kwargs: dict[str, Any]) -> None:
+        try:
+            signature.bind(*context, *args, **kwargs)
+        except TypeError as error:
+            raise InvalidArgument("", str(error)) from None
+
+    return check
 
 
 def _runner(app: ProjectDibs, standard: Any, backend: Any) -> Callable[..., Any]:

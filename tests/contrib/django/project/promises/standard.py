@@ -14,6 +14,7 @@ from django.utils import timezone
 from shop import tasks
 from shop.elsewhere import lost
 
+from dibs.checks import check
 from dibs.contrib.django import app
 from dibs.contrib.django.backend import DibsBackend
 from dibs.contrib.django.models import Job
@@ -161,6 +162,16 @@ class Running(TransactionTestCase):
         self.assertEqual(said, [("enqueued", "READY"), ("started", "RUNNING"), ("finished", "SUCCESSFUL")])
         said = [(name, status) for name, status, result in heard.said if result.id == doubled.id]
         self.assertEqual(said, [("enqueued", "READY"), ("started", "RUNNING"), ("finished", "SUCCESSFUL")])
+
+    def test_arguments_that_do_not_fit(self) -> None:
+        """Those of another version's: no attempt is used up, the function is not called, and the check finds them."""
+        result = tasks.add.enqueue(1, b=2, c=3)
+        with Heard() as heard:
+            run_what_is_due()
+        result.refresh()
+        self.assertEqual((result.status, result.attempts, result.errors, heard.said), (Status.READY, 0, [], []))
+        (misfit,) = check(app).misfits
+        self.assertEqual((misfit.ids, misfit.reason), ([int(result.id)], "got an unexpected keyword argument 'c'"))
 
     def test_context(self) -> None:
         """A task that takes the context learns which attempt of what it is."""
