@@ -244,7 +244,7 @@ class LoopSlots(Slots):
         job = self._current(run)
         _current.set(job)
         loop = asyncio.get_running_loop()
-        task = loop.create_task(_contained(arounds.acall(run.task, run.claim, job, args, kwargs)))
+        task = loop.create_task(contained(arounds.acall(run.task, run.claim, job, args, kwargs)))
         run.interrupt = lambda: _call_if_open(loop, task.cancel)
         if run.cancelling or run.lost:  # since it was looked at
             task.cancel()
@@ -290,7 +290,7 @@ def encode(task: Task[Any, Any], result: Any) -> Returned:
     return Returned(text)
 
 
-async def _contained(code: Coroutine[Any, Any, Any]) -> Any:
+async def contained(code: Coroutine[Any, Any, Any]) -> Any:
     """Await a task's code. What asyncio does not pass on like other exceptions comes back as the outcome: the first
     two would end the loop, the third would close whoever waits."""
     try:

@@ -4,17 +4,18 @@ CONN_MAX_AGE are closed before and after.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.db import close_old_connections
 
+from dibs.loop import loop_runs_here
+
 
 def closing(job: Any) -> Iterator[None]:
     """Close old connections of a sync task's thread, before and after."""
-    if _on_a_loop():  # there is no connection of Django's there; see `aclosing`
+    if loop_runs_here():  # there is no connection of Django's there; see `aclosing`
         yield
         return
     close_old_connections()
@@ -32,11 +33,3 @@ async def aclosing(job: Any) -> AsyncIterator[None]:
         yield
     finally:
         await close()
-
-
-def _on_a_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
