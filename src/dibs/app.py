@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -244,6 +245,10 @@ class Dibs(Orders, Hooks):
         from dibs.worker.inline import arun_inline
 
         return await arun_inline(self, connection, jobs)
+
+    def task_context(self) -> Context:
+        """Return what a task that is run here and now runs in: an empty context, as in a worker."""
+        return Context()
 
     def run_coroutine(self, coroutine: Coroutine[Any, Any, R]) -> R:
         """Run a coroutine to its end, in this thread, where no loop runs: an async task that is run here and now."""

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from databases import Database
-from dibs import Backoff, Cancel, DibsError, Dibs, Fail, Release, Retry, State, current_job
+from dibs import Backoff, Cancel, Dibs, DibsError, Fail, Release, Retry, State, current_job
 from dibs.testing import Jobs
 from testing.conftest import ASYNC_DRIVERS, sqlalchemy_url
 

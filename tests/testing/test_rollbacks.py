@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy
-from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 

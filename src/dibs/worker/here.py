@@ -12,7 +12,6 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Generator
-from contextvars import Context
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
@@ -245,12 +244,12 @@ def call(app: Dibs, step: Call) -> Outcome:
     run = step.run
     try:
         if run.task.is_async:
-            outcome: Outcome = Context().run(app.run_coroutine, acall(step))
+            outcome: Outcome = app.task_context().run(app.run_coroutine, acall(step))
             return outcome
         prepared = decode(run.task, run.claim.payload)
         if not isinstance(prepared, tuple):
             return prepared
-        return encode(run.task, Context().run(_called, step, *prepared))
+        return encode(run.task, app.task_context().run(_called, step, *prepared))
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001 - SystemExit too, and what assertions in a test raise
@@ -268,7 +267,7 @@ async def acall(step: Call) -> Outcome:
     prepared = decode(run.task, run.claim.payload)
     if not isinstance(prepared, tuple):
         return prepared
-    context = Context()
+    context = run.task.app.task_context()
     context.run(_current.set, step.job)
     code = contained(context.run(arounds.acall, run.task, run.claim, step.job, *prepared))
     task = asyncio.get_running_loop().create_task(code, context=context)

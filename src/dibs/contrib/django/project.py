@@ -7,6 +7,7 @@ It goes where Django's connection of its alias goes *now*, which a test run chan
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable
+from contextvars import Context, copy_context
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
@@ -133,6 +134,9 @@ class ProjectDibs(Dibs):
             return await super().aenqueue_many(calls, connection=connection)
         jobs: list[Job[Any]] = await sync_to_async(self.enqueue_many, thread_sensitive=True)(calls)
         return jobs
+
+    def task_context(self) -> Context:
+        return copy_context()  # in it is from where async code comes back to the thread that has the connection
 
     def run_coroutine(self, coroutine: Coroutine[Any, Any, R]) -> R:
         if loop_runs_here():
