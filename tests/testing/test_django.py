@@ -27,8 +27,8 @@ def environment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict
         with new_database(request.param) as url:
             yield {"DIBS_DJANGO_URL": url}
         return
-    url = {"DIBS_DJANGO_URL": f"sqlite:///{tmp_path / 'shop.db'}"}
-    yield url if request.param == "sqlite" else url | {"DIBS_DJANGO_IN_MEMORY": "1"}
+    in_memory = "1" if request.param == "memory" else ""
+    yield {"DIBS_DJANGO_URL": f"sqlite:///{tmp_path / 'shop.db'}", "DIBS_DJANGO_IN_MEMORY": in_memory}
 
 
 def test_a_projects_tests(environment: dict[str, str], tmp_path: Path) -> None:
