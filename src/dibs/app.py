@@ -23,6 +23,7 @@ from dibs.jobs import Enqueued, NewJob
 from dibs.loop import loop_runs_here
 from dibs.ops import Op
 from dibs.orders import Orders
+from dibs.places import Place
 from dibs.registry import Registry, Tasks
 from dibs.secrets import stamped
 from dibs.settings import MOST_PAYLOAD, MOST_RELEASES, WARN_PAYLOAD, integer
@@ -256,6 +257,10 @@ class Dibs(Orders, Hooks):
             return asyncio.run(coroutine)
         with ThreadPoolExecutor(1) as thread:  # the loop of this one waits meanwhile, as for everything that blocks
             return thread.submit(asyncio.run, coroutine).result()
+
+    async def ask(self, place: Place, make: Callable[[], Op[R]]) -> R:
+        """Run an op there from async code that runs in the thread to which the connection belongs."""
+        return await place.arun(make)
 
     async def in_thread(self, function: Callable[[], R]) -> R:
         """Call what blocks from async code: a sync task that is run here and now."""

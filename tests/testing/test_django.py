@@ -45,4 +45,4 @@ def test_a_projects_tests(environment: dict[str, str], tmp_path: Path) -> None:
         check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout[-6000:] + ran.stderr[-3000:]
-    assert "7 passed" in ran.stdout
+    assert "8 passed" in ran.stdout

@@ -302,6 +302,16 @@ class JobHere(CurrentJob):
             lambda: dialect.write_checkpoint(claim.id, claims=claim.claims, worker=self._worker, checkpoint=text)
         )
 
+    async def acheckpoint(self, data: Any) -> None:
+        text, claim, dialect = self._checkpoint_text(data), self._claim, self._app.dialect
+        stored = await self._app.ask(
+            self._place,
+            lambda: dialect.write_checkpoint(claim.id, claims=claim.claims, worker=self._worker, checkpoint=text),
+        )
+        if not stored:
+            raise LostClaim(self.id, self._worker)
+        claim.checkpoint = text
+
     def _refusal(self) -> Exception:
         seen = self._place.run(lambda: self._app.dialect.see(self.id))
         if seen is None or seen.claim.claims != self._claim.claims:

@@ -25,6 +25,7 @@ from dibs.dialects import DatabaseUrl, Dialect, dialect_for
 from dibs.errors import ConfigurationError
 from dibs.loop import loop_runs_here
 from dibs.ops import Op
+from dibs.places import Place
 from dibs.store import Store
 from dibs.tasks import Call, Job
 
@@ -147,6 +148,9 @@ class ProjectDibs(Dibs):
 
         result: R = async_to_sync(awaited)()  # what it asks of the ORM comes back to this thread, and its connection
         return result
+
+    async def ask(self, place: Place, make: Callable[[], Op[R]]) -> R:
+        return await self.in_thread(lambda: place.run(make))
 
     async def in_thread(self, function: Callable[[], R]) -> R:
         result: R = await sync_to_async(function, thread_sensitive=True)()

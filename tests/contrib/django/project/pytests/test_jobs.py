@@ -10,6 +10,7 @@ from django.test import TestCase
 from shop import tasks
 from shop.models import Note, Order
 
+from dibs import current_job
 from dibs.contrib.django import app
 from dibs.contrib.django.models import Job
 from dibs.contrib.django.testing import forget_jobs
@@ -57,6 +58,22 @@ def test_the_frameworks_own_tasks(dibs_jobs: Any) -> None:
     with pytest.raises(ValueError, match="no visa"):
         dibs_jobs.run()
     assert committed() == 0
+
+
+@pytest.mark.django_db
+def test_an_async_tasks_checkpoint(dibs_jobs: Any) -> None:
+    """It is written over the connection of the test's thread."""
+
+    @app.task(name="keeps")
+    async def keeps() -> int:
+        await current_job().acheckpoint({"page": 3})
+        return int(current_job().last_checkpoint["page"])
+
+    try:
+        keeps.enqueue()
+        assert [ran.result for ran in dibs_jobs.run()] == [3]
+    finally:
+        del app.tasks["keeps"]
 
 
 @pytest.mark.django_db
