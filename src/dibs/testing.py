@@ -83,7 +83,7 @@ class Jobs:
         self._connection = connection
         self._ids = dict.fromkeys(already)  # in the order in which they were enqueued
         self._worker = f"test:{secrets.token_hex(6)}"
-        self._last: Any = None  # what the app named last
+        self._last: Any = None  # the connection that the app named last
         self._loop: asyncio.AbstractEventLoop | None = None
         self._store: Store = app.store
         self._before: tuple[Any, Any] = (None, None)
@@ -234,12 +234,17 @@ class Jobs:
         if self._connection is not None:
             around = around_of(self._connection)
             return self._connection if around is None else around
-        # In a task, which runs in an empty context, the app's callable may know no session.
-        named = self._last = named_here(self.app, self.app._ambient) or self._last
-        if named is None:
-            return None
-        around = around_of(named)
-        return around if around is not None or not has_begun(named) else named
+        try:
+            named = named_here(self.app, self.app._ambient)
+            around = None if named is None else around_of(named)
+        except Exception:
+            if self._last is None:
+                raise
+            named = None
+        if named is None:  # in a task, which runs in an empty context, the callable may know no session, or raise
+            return self._last if self._last is not None and has_begun(self._last) else None
+        self._last = around if around is not None or not has_begun(named) else named
+        return self._last
 
     def _place(self) -> Place:
         connection = self._over()
