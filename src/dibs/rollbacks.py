@@ -25,7 +25,11 @@ def note(connection: Any, jobs: Iterable[Written]) -> list[Written]:
     from dibs.bindings.rollbacks import watch
 
     written = list(jobs)
-    return [] if not written or watch(connection, written, rolled_back) else written
+    try:
+        return [] if not written or watch(connection, written, rolled_back) else written
+    except Exception as error:  # noqa: BLE001 - the jobs are written, and that is what counts
+        logger.debug("whether jobs are rolled back can't be told of this connection: %s", type(error).__name__)
+        return []
 
 
 def rolled_back(jobs: Iterable[Written]) -> None:

@@ -131,6 +131,7 @@ class Jobs:
         what is returned. Signals (`Retry`, `Release`, `Fail`, `Cancel`) are not raised. Raises DibsError after 1,000
         runs, and where an event loop runs in this thread: `await arun()` there.
         """
+        __tracebackhide__ = True  # in pytest, which shows the task's frames then; so below
         no_loop("await arun() of the jobs instead")
         try:
             return walk(self._steps(tasks, raise_errors), self.app, _Places(self))
@@ -139,6 +140,7 @@ class Jobs:
 
     async def arun(self, *tasks: Task[Any, Any] | str, raise_errors: bool = True) -> list[Ran]:
         """`run` for async code: async tasks run on this loop, sync ones in a thread."""
+        __tracebackhide__ = True
         if isinstance(type(self.app).store, property):
             return await self.app.in_thread(lambda: self.run(*tasks, raise_errors=raise_errors))
         try:
@@ -158,6 +160,7 @@ class Jobs:
     # -- how ---------------------------------------------------------------------------------------
 
     def _steps(self, tasks: tuple[Task[Any, Any] | str, ...], raise_errors: bool) -> Steps[list[Ran]]:
+        __tracebackhide__ = True
         app = self.app
         app.load()
         wanted = [self._task(task) for task in tasks] or list(app.tasks.values())

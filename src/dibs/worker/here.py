@@ -78,6 +78,7 @@ class Ran:
 
 def run_one(app: Dibs, job_id: int, *, worker: str, place: Place, once: bool = False) -> Steps[Ran | None]:
     """Run one ready job, due or not, and settle it; None if it is not ready. With `once` it ends, come what may."""
+    __tracebackhide__ = True
     claim: Claim | None = yield Do(lambda: app.dialect.begin_one(job_id, worker=worker, lease=LONGEST_LEASE))
     if claim is None:
         return None
@@ -105,9 +106,9 @@ def run_one(app: Dibs, job_id: int, *, worker: str, place: Place, once: bool = F
             text = progress_text(run)
             yield Do(lambda: app.dialect.write_progress({(job_id, claim.claims): text}, worker=worker))
         answer = yield from _settle(app, run, verdict, worker=worker)
-    except Exception as problem:
-        _unusable(raised, problem)
-        raise
+    except Exception as problem:  # noqa: BLE001 - raised again, or what led to it
+        why = _unusable(raised, problem)
+        raise why from why.__cause__
     yield from _tell(app, run, verdict, answer, worker=worker)
     if error is not None:
         raise error
@@ -170,14 +171,16 @@ def _gone(job_id: int, worker: str) -> LostClaim:
     return error
 
 
-def _unusable(raised: BaseException | None, problem: BaseException) -> None:
-    """Say why a job could not be settled, where the task's own error is the reason."""
-    if raised is not None and not isinstance(problem, LostClaim):
-        problem.add_note(f"the task had raised {type(raised).__name__}: {raised}")
-        problem.add_note(
-            "after an error of the database its transaction takes nothing more: let the task catch it in a savepoint "
-            "(session.begin_nested()), or roll back what it did"
-        )
+def _unusable(raised: BaseException | None, problem: Exception) -> BaseException:
+    """Return what to raise where a job could not be settled: the task's own error, if that is why."""
+    if raised is None or isinstance(problem, LostClaim):
+        return problem
+    raised.add_note(
+        f"its job could not be settled after that: {type(problem).__name__}. After an error of the database the "
+        "transaction may take nothing more: let the task do in a savepoint what may fail (session.begin_nested(), "
+        "atomic()), or roll back what it did"
+    )
+    return raised
 
 
 # -- who takes the steps ---------------------------------------------------------------------------
@@ -185,6 +188,7 @@ def _unusable(raised: BaseException | None, problem: BaseException) -> None:
 
 def walk(steps: Steps[T], app: Dibs, place: Place) -> T:
     """Take the steps in this thread, where no event loop runs."""
+    __tracebackhide__ = True  # in pytest, which shows the user's frames then; so below
     take: Callable[[], Any] = lambda: steps.send(None)  # noqa: E731 - what is done next, an answer or an error
     try:
         while True:
@@ -204,6 +208,7 @@ def walk(steps: Steps[T], app: Dibs, place: Place) -> T:
 
 async def awalk(steps: Steps[T], app: Dibs, place: Place) -> T:
     """Take the steps on this loop: async tasks run on it, sync ones in a thread meanwhile."""
+    __tracebackhide__ = True
     take: Callable[[], Any] = lambda: steps.send(None)  # noqa: E731
     try:
         while True:
@@ -229,11 +234,19 @@ async def awalk(steps: Steps[T], app: Dibs, place: Place) -> T:
 
 
 def _sending(steps: Steps[Any], answer: Any) -> Callable[[], Any]:
-    return lambda: steps.send(answer)
+    def take() -> Any:
+        __tracebackhide__ = True
+        return steps.send(answer)
+
+    return take
 
 
 def _throwing(steps: Steps[Any], error: BaseException) -> Callable[[], Any]:
-    return lambda: steps.throw(error)
+    def take() -> Any:
+        __tracebackhide__ = True
+        return steps.throw(error)
+
+    return take
 
 
 # -- calling tasks ---------------------------------------------------------------------------------
@@ -241,6 +254,7 @@ def _throwing(steps: Steps[Any], error: BaseException) -> Callable[[], Any]:
 
 def call(app: Dibs, step: Call) -> Outcome:
     """Call a task in this thread, in an empty context as in a worker; an async one on a loop of its own."""
+    __tracebackhide__ = True
     run = step.run
     try:
         if run.task.is_async:
@@ -257,12 +271,14 @@ def call(app: Dibs, step: Call) -> Outcome:
 
 
 def _called(step: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    __tracebackhide__ = True
     _current.set(step.job)
     return arounds.call(step.run.task, step.run.claim, step.job, args, kwargs)
 
 
 async def acall(step: Call) -> Outcome:
     """Await an async task, in an empty context; when its time is up it is cancelled."""
+    __tracebackhide__ = True
     run = step.run
     prepared = decode(run.task, run.claim.payload)
     if not isinstance(prepared, tuple):
