@@ -54,6 +54,7 @@ def test_it_runs_at_once(app: Dibs) -> None:
     assert (again.created, again.id, again.join(1)) == (False, job.id, Decimal("1.50"))
     record = app.job(job.id)
     assert (record.status, record.attempts, record.claims, record.payload) == ("done", 1, 1, {"a": 1, "b": "0.50"})
+    assert double.using(retention=0).enqueue(4).join() == 8  # without a row
     assert [each.join() for each in app.enqueue_many(double.call(number) for number in range(3))] == [0, 2, 4]
 
 

@@ -34,7 +34,7 @@ from dibs.worker.runs import Run
 from dibs.worker.settling import verdict_of
 from dibs.worker.slots import contained, decode, encode
 from dibs.worker.telling import tell, tell_ends
-from dibs.worker.verdicts import Outcome, Raised, Stopped, TimedOut
+from dibs.worker.verdicts import Outcome, Raised, Returned, Stopped, TimedOut
 
 T = TypeVar("T")
 
@@ -115,13 +115,15 @@ def run_one(app: Dibs, job_id: int, *, worker: str, place: Place, once: bool = F
     seen: Seen | None = yield Do(lambda: app.dialect.see(job_id))
     if answer is Settled.ALREADY and seen is None:
         raise _gone(job_id, worker)
+    # With a retention of 0 there is no row any more.
+    stored = seen.result if seen is not None else outcome.result if isinstance(outcome, Returned) else None
     return Ran(
         id=job_id,
         task=task.name,
         arguments=arguments(app, claim),
         attempt=attempt,
         status=verdict.status if seen is None else seen.status,
-        result=None if seen is None or seen.result is None else app.codec.load(seen.result, task.signature.returns),
+        result=None if stored is None else app.codec.load(stored, task.signature.returns),
         error=raised if raised is not None or answer is Settled.ALREADY else _told(outcome, verdict),
         reason=verdict.error if seen is None else seen.error,
     )
