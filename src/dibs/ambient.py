@@ -11,11 +11,13 @@ from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from dibs.rollbacks import Written, log, note
+
 if TYPE_CHECKING:
     from dibs.connections import Connections
 
-#: For each app of this thread or task, by its identity: the connection whose transaction was entered last.
-_entered: ContextVar[dict[int, Any]] = ContextVar("dibs_entered", default={})  # noqa: B039 - never changed in place
+#: For each app of this thread or task, by its identity: the block that was entered last.
+_entered: ContextVar[dict[int, Transaction]] = ContextVar("dibs_entered", default={})  # noqa: B039 - not changed in place
 
 
 class Transaction:
@@ -26,17 +28,22 @@ class Transaction:
 
     def __init__(self, app: Connections, connection: Any) -> None:
         self._app = app
-        self._connection = connection
-        self._tokens: list[Token[dict[int, Any]]] = []
+        self.connection = connection
+        self._tokens: list[Token[dict[int, Transaction]]] = []
+        #: What was enqueued in it, where the connection itself does not tell of a rollback: ids and tasks.
+        self.jobs: list[Written] = []
 
     def __enter__(self) -> Any:
-        self._tokens.append(_entered.set({**_entered.get(), id(self._app): self._connection}))
-        return self._connection
+        self._tokens.append(_entered.set({**_entered.get(), id(self._app): self}))
+        return self.connection
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         _entered.reset(self._tokens.pop())
+        if error is not None and self.jobs:
+            log(self.jobs, f"gone if the transaction that ends with {type(error).__name__} is rolled back")
+        self.jobs = []
 
     async def __aenter__(self) -> Any:
         return self.__enter__()
@@ -50,12 +57,30 @@ class Transaction:
 def ambient(app: Connections, named: Callable[[], Any] | None) -> Any:
     """Return the connection that a bare enqueue joins here and now, or None for dibs' own."""
     if (entered := _entered.get().get(id(app))) is not None:
-        return entered
-    if named is None or (connection := named()) is None:
+        return entered.connection
+    if named is None:
         return None
-    from dibs.bindings.surroundings import address_of, has_begun
+    from dibs.bindings.surroundings import has_begun
 
-    if not has_begun(connection):
-        return None
+    connection = named()
+    return connection if connection is not None and has_begun(connection) and _leads_here(app, connection) else None
+
+
+def named_here(app: Connections, named: Callable[[], Any] | None) -> Any:
+    """Return the connection that the app's callable names, begun or not, if it leads to the queue's database."""
+    connection = None if named is None else named()
+    return connection if connection is not None and _leads_here(app, connection) else None
+
+
+def _leads_here(app: Connections, connection: Any) -> bool:
+    from dibs.bindings.surroundings import address_of
+
     address = address_of(connection)
-    return None if address is not None and address.leads_elsewhere(app.url) else connection
+    return address is None or not address.leads_elsewhere(app.url)
+
+
+def remember(app: Connections, connection: Any, jobs: list[Written]) -> None:
+    """Take note of jobs that were written over a connection of the user's, should it roll back."""
+    untold = note(connection, jobs)
+    if untold and (entered := _entered.get().get(id(app))) is not None and entered.connection is connection:
+        entered.jobs += untold

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from dibs import written
+from dibs.ambient import remember
 from dibs.bulk import Bulk
 from dibs.codec import Codec, JsonCodec
 from dibs.connections import Connections
 from dibs.errors import ConfigurationError, InvalidArgument
 from dibs.hooks import Draft, Hooks
 from dibs.jobs import Enqueued, NewJob
+from dibs.loop import loop_runs_here
 from dibs.ops import Op
 from dibs.orders import Orders
+from dibs.places import Place
 from dibs.registry import Registry, Tasks
 from dibs.retries import MISFIT_WAIT
 from dibs.secrets import stamped
@@ -54,6 +61,7 @@ class Dibs(Orders, Hooks):
         misfit_wait: Seconds = MISFIT_WAIT,
         lifespan: Callable[[Any], Any] | None = None,
         scrub: Callable[[str], str] | None = None,
+        inline: bool = False,
     ) -> None:
         """`url` is the database's; without one DIBS_DATABASE_URL or DATABASE_URL is read.
 
@@ -74,6 +82,9 @@ class Dibs(Orders, Hooks):
         - `lifespan`: an async context manager, `lifespan(app)`, that a worker enters on the loop of async tasks
           before its first job and leaves after its last. What it yields is `app.state`, `current_job().state`.
         - `scrub`: is given each error's text and returns what may be stored and logged of it.
+        - `inline=True`: NOT FOR PRODUCTION. `enqueue` writes the job and runs it at once, in this thread and whenever
+          it is due, once: before your commit, and without retries. For a first look and for simple tests; see
+          docs/testing.md.
 
         Raises ConfigurationError when there is no URL or it is not one that dibs knows.
         """
@@ -83,6 +94,8 @@ class Dibs(Orders, Hooks):
         self._imports = [imports] if isinstance(imports, str) else list(imports)
         self.codec: Codec = codec or JsonCodec()
         self.notify = notify
+        #: Does `enqueue` run the job at once? Not for production.
+        self.inline = inline
         self.max_payload = integer(max_payload, "max_payload", low=1, high=2**30)
         self.max_releases = integer(max_releases, "max_releases", low=0, high=1_000_000)
         self.misfit_wait = seconds(misfit_wait, "misfit_wait", high=30 * 86_400.0)
@@ -118,25 +131,27 @@ class Dibs(Orders, Hooks):
 
     def enqueue_call(self, call: Call[R]) -> Job[R]:
         """Write one call as a job; what `task.enqueue` does."""
-        new = self.new_job(call)
-        (job,) = self.run_on(
-            self.whose(call.options),
+        new, connection = self.new_job(call), self.whose(call.options)
+        (enqueued,) = self.run_on(
+            connection,
             lambda: self.enqueue_op([new]),
             once=new.task_key is None,
             together=self.takes_transaction([new]),
         )
-        return self.handle(call.task, new, job)
+        (job,) = self._written(connection, [self.handle(call.task, new, enqueued)])
+        return job
 
     async def aenqueue_call(self, call: Call[R]) -> Job[R]:
         """`enqueue_call` for async code."""
-        new = self.new_job(call)
-        (job,) = await self.arun_on(
-            self.whose(call.options),
+        new, connection = self.new_job(call), self.whose(call.options)
+        (enqueued,) = await self.arun_on(
+            connection,
             lambda: self.enqueue_op([new]),
             once=new.task_key is None,
             together=self.takes_transaction([new]),
         )
-        return self.handle(call.task, new, job)
+        (job,) = await self._awritten(connection, [self.handle(call.task, new, enqueued)])
+        return job
 
     def enqueue_many(self, calls: Iterable[Call[Any]], *, connection: Any = None) -> list[Job[Any]]:
         """Write many calls as jobs: all or none of them; return the jobs in the order of the calls.
@@ -146,12 +161,14 @@ class Dibs(Orders, Hooks):
         On a connection of yours in autocommit mode more than one chunk is refused (AutocommitConnection).
         """
         bulk = Bulk(self, calls, connection)
-        return bulk.jobs(self.run_on(bulk.connection, bulk.op, once=bulk.once, together=bulk.together))
+        answers = self.run_on(bulk.connection, bulk.op, once=bulk.once, together=bulk.together)
+        return self._written(bulk.connection, bulk.jobs(answers))
 
     async def aenqueue_many(self, calls: Iterable[Call[Any]], *, connection: Any = None) -> list[Job[Any]]:
         """`enqueue_many` for async code."""
         bulk = Bulk(self, calls, connection)
-        return bulk.jobs(await self.arun_on(bulk.connection, bulk.op, once=bulk.once, together=bulk.together))
+        answers = await self.arun_on(bulk.connection, bulk.op, once=bulk.once, together=bulk.together)
+        return await self._awritten(bulk.connection, bulk.jobs(answers))
 
     def enqueue_op(self, jobs: Sequence[NewJob]) -> Op[list[Enqueued]]:
         return self.dialect.enqueue(jobs, tell=self.notify)
@@ -212,7 +229,47 @@ class Dibs(Orders, Hooks):
             logger.info("%s with key %r is a duplicate of job %d", task.name, new.task_key, enqueued.id)
         if self.events.handlers:
             self.events.tell_enqueued(new, enqueued)
+        for tell in written.recorders:
+            tell(self, enqueued.id, task.name)
         return Job(task, enqueued.id, enqueued.created)
+
+    def _written(self, connection: Any, jobs: list[Job[R]]) -> list[Job[R]]:
+        """See to jobs that have just been written, over this connection (None: committed on one of dibs' own)."""
+        if connection is not None:
+            remember(self, connection, [(job.id, job.task) for job in jobs if job.created])
+        if not self.inline:
+            return jobs
+        from dibs.worker.inline import run_inline
+
+        return run_inline(self, connection, jobs)
+
+    async def _awritten(self, connection: Any, jobs: list[Job[R]]) -> list[Job[R]]:
+        if connection is not None:
+            remember(self, connection, [(job.id, job.task) for job in jobs if job.created])
+        if not self.inline:
+            return jobs
+        from dibs.worker.inline import arun_inline
+
+        return await arun_inline(self, connection, jobs)
+
+    def task_context(self) -> Context:
+        """Return what a task that is run here and now runs in: an empty context, as in a worker."""
+        return Context()
+
+    def run_coroutine(self, coroutine: Coroutine[Any, Any, R]) -> R:
+        """Run a coroutine to its end, in this thread, where no loop runs: an async task that is run here and now."""
+        if not loop_runs_here():
+            return asyncio.run(coroutine)
+        with ThreadPoolExecutor(1) as thread:  # the loop of this one waits meanwhile, as for everything that blocks
+            return thread.submit(asyncio.run, coroutine).result()
+
+    async def ask(self, place: Place, make: Callable[[], Op[R]]) -> R:
+        """Run an op there from async code that runs in the thread to which the connection belongs."""
+        return await place.arun(make)
+
+    async def in_thread(self, function: Callable[[], R]) -> R:
+        """Call what blocks from async code: a sync task that is run here and now."""
+        return await asyncio.to_thread(function)
 
     def warn_once(self, about: str, message: str, *values: object) -> None:
         """Log a warning the first time in this process that there is one about this."""

@@ -49,6 +49,9 @@ class Connections:
         self._prefix = prefix_of(prefix)
         self._password = password
         self._ambient = connection
+        #: While a test runs jobs in its own transaction: answers the connection to use in the place of dibs' own, or
+        #: None where that is to be one of dibs' own after all. See `dibs.testing`.
+        self.stand_in: Callable[[], Any] | None = None
 
     @property
     def url(self) -> DatabaseUrl:
@@ -89,9 +92,13 @@ class Connections:
 
     def whose(self, options: Options) -> Any:
         """Return the connection that an enqueue with these options goes over: None for dibs' own."""
-        if options.connection is not None or options.own:
+        if options.connection is not None:
             return options.connection
-        return ambient(self, self._ambient)
+        joined = None if options.own else ambient(self, self._ambient)
+        return self._stand_in() if joined is None else joined
+
+    def _stand_in(self) -> Any:
+        return None if self.stand_in is None else self.stand_in()
 
     def run_on(
         self, connection: Any, make: Callable[[], Op[T]], *, once: bool = False, together: str | None = None
@@ -121,7 +128,9 @@ class Connections:
             return await asyncio.to_thread(self.store.run, make, once=once)
         binding = bind(connection)
         if not is_async(binding):
-            if ambient(self, self._ambient) is connection:  # not handed to this call: what goes over it blocks anyway
+            if any(
+                connection is known for known in (ambient(self, self._ambient), self._stand_in())
+            ):  # not handed to this call: what goes over it blocks anyway
                 return self.run_on(connection, make, once=once, together=together)
             raise UnsupportedConnection(
                 f"{type(connection).__name__} is a blocking connection: call it without the a in front (enqueue)"

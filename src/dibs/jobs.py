@@ -166,11 +166,12 @@ class Expired(NamedTuple):
     meta: str | None = None
 
 
-#: The columns of a job as a person sees it, in the order of `JobRecord`'s fields.
+#: The columns of a job as a person sees it, in the order of `JobRecord`'s fields. JSON is read as text, also over a
+#: connection whose driver would turn it into objects.
 RECORD_COLUMNS = (
-    "id, queue, task, payload, task_key, priority, status, run_at, attempts, max_attempts, crashes, releases, claims, "
+    "id, queue, task, payload{as_text}, task_key, priority, status, run_at, attempts, max_attempts, crashes, releases, claims, "
     "lease_owner, lease_until, lease, created_at, started_at, finished_at, expires_at, retention, key_until, "
-    "result, error, errors, meta, cancel_requested_at, progress, checkpoint"
+    "result{as_text}, error, errors{as_text}, meta{as_text}, cancel_requested_at, progress{as_text}, checkpoint{as_text}"
 )
 
 

@@ -54,3 +54,12 @@ class TaskLoop:
                     loop.run_forever()
                 except BaseException as error:  # noqa: BLE001 - SystemExit in a callback of the user's: not his to end
                     logger.warning("%s came out of the event loop; it goes on", type(error).__name__)
+
+
+def loop_runs_here() -> bool:
+    """Does an event loop run in this thread, so that what blocks would block it?"""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -211,6 +211,11 @@ class Job(Generic[R_co]):
         self.id = job_id
         self.created = created
 
+    @property
+    def task(self) -> str:
+        """The name of its task."""
+        return self._task.name
+
     def __repr__(self) -> str:
         return f"<job {self.id} {self._task.name}{'' if self.created else ' (duplicate)'}>"
 

@@ -13,21 +13,21 @@ from house.sources import PACKAGE, name_of, python_files, tree
 #: From what all may know to what nobody need know. A package stands for all that is in it.
 LAYERS = [
     {"errors"},
-    {"states", "limits", "troubles"},
+    {"states", "limits", "troubles", "written"},
     {"retries", "jobs", "ops"},
     {"params", "settings", "encoding", "decoding", "codec", "signatures", "secrets", "loop"},
     {"dialects"},
     {"bindings"},
     {"migrations"},
     {"store"},
-    {"tasks", "running", "bulk", "events", "hooks"},
+    {"tasks", "running", "bulk", "events", "hooks", "places", "rollbacks"},
     {"registry", "ambient"},
     {"connections", "orders"},
     {"app"},
     {"worker"},
     {"checks"},
     {"cli"},
-    {"demo", "contrib", "__main__", "__init__"},
+    {"demo", "contrib", "testing", "__main__", "__init__"},
 ]
 RANKS = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 

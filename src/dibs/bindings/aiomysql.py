@@ -29,7 +29,7 @@ class Aiomysql:
 
     async def answer(self, request: Request) -> Any:
         async with self._connection.cursor(_Quiet) as plain:
-            return await aask(plain, request, Style.PYFORMAT)
+            return await aask(plain, request, Style.FORMAT)
 
     async def commits_alone(self) -> bool:
         return bool(self._connection.get_autocommit()) and not self._connection.get_transaction_status()

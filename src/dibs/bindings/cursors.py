@@ -5,6 +5,7 @@ The cursor must be one that gives plain tuples; who opens it sees to that.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from dibs.ops import Fetch, Insert, Request
@@ -22,7 +23,25 @@ def spelt(request: Request, style: Style) -> tuple[str, Any]:
     text, names = render(request.sql, style)
     if style in _BY_NAME:
         return text, request.values
-    return text, tuple([request.values[name] for name in names])
+    values = tuple([request.values[name] for name in names])
+    return _spread(text, values) if style is Style.FORMAT else (text, values)
+
+
+def _spread(text: str, values: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+    """Give each item of a list a place of its own: not every driver of this style writes a list as (1, 2, 3)."""
+    if not any(isinstance(value, tuple) for value in values):
+        return text, values
+    left = iter(values)
+    flat: list[Any] = []
+
+    def place(match: re.Match[str]) -> str:
+        if match[0] == "%%":
+            return "%%"
+        value = next(left)
+        flat.extend(value if isinstance(value, tuple) else (value,))
+        return f"({', '.join(['%s'] * len(value))})" if isinstance(value, tuple) else "%s"
+
+    return re.sub("%%|%s", place, text), tuple(flat)
 
 
 def ask(cursor: Any, request: Request, style: Style) -> Any:

@@ -44,8 +44,8 @@ def has_begun(connection: Any) -> bool:
 
     A session or a connection that would only begin one with our statement is not in one: nobody may ever commit it.
     """
-    wanted = _unwrapped(connection)
-    kind = _kind(wanted)
+    wanted = unwrapped(connection)
+    kind = kind_of(wanted)
     if kind == "sqlalchemy":
         if hasattr(wanted, "registry") and callable(wanted):  # scoped sessions: the one of this thread or task
             wanted = wanted()
@@ -69,10 +69,32 @@ def has_begun(connection: Any) -> bool:
     return bool((status or 0) & _IN_TRANSACTION)
 
 
+def around_of(connection: Any) -> Any:
+    """Return the connection whose open transaction this session works in, or None where it is in none but its own.
+
+    That is how tests have it: the session was given a connection, and what it commits is a savepoint there. A plain
+    connection in a transaction is its own.
+    """
+    wanted = unwrapped(connection)
+    if kind_of(wanted) != "sqlalchemy":
+        return connection if has_begun(connection) else None
+    if hasattr(wanted, "registry") and callable(wanted):
+        wanted = wanted()
+    if not hasattr(wanted, "get_bind"):
+        return connection if wanted.in_transaction() else None
+    given = getattr(wanted, "bind", None)
+    if given is None and not hasattr(wanted, "sync_session"):
+        try:
+            given = wanted.get_bind()
+        except Exception:  # noqa: BLE001 - a session with several databases: it can't say which one this would be
+            return None
+    return given if given is not None and hasattr(given, "in_transaction") and given.in_transaction() else None
+
+
 def address_of(connection: Any) -> Address | None:
     """Return where a connection leads, or None where it does not say."""
-    wanted = _unwrapped(connection)
-    kind = _kind(wanted)
+    wanted = unwrapped(connection)
+    kind = kind_of(wanted)
     if kind == "sqlalchemy":
         url = _sqlalchemy_url(wanted)
         return None if url is None else Address(url.host, url.port, url.database or "")
@@ -107,8 +129,8 @@ def _sqlalchemy_url(wanted: Any) -> Any:
     return getattr(getattr(session, "engine", None), "url", None)
 
 
-def _unwrapped(connection: Any) -> Any:
-    while _kind(connection) == "" and hasattr(connection, "__wrapped__"):
+def unwrapped(connection: Any) -> Any:
+    while kind_of(connection) == "" and hasattr(connection, "__wrapped__"):
         connection = connection.__wrapped__
     return connection
 
@@ -120,7 +142,7 @@ _PACKAGES = (
 )  # fmt: skip
 
 
-def _kind(connection: Any) -> str:
+def kind_of(connection: Any) -> str:
     """Return the package that a connection's class, or a class it inherits from, is of."""
     packages = [name.partition(".")[0] for name in names_of(type(connection))]
     return next((package for package in packages if package in _PACKAGES), "")

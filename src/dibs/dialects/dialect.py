@@ -5,8 +5,8 @@ are spelt by each database in its own way (`{now}`, `{in_ids}`, …) and the tab
 both happen once, when the dialect is made, so a statement's text never changes afterwards.
 
 What databases do differently (enqueue, claim, renew, settle) is in the file of each. What they do alike is in
-`people` (what a person asks for), `upkeep` (what one worker does for all) and `reports` (what a running job says of
-itself).
+`people` (what a person asks for), `upkeep` (what one worker does for all), `reports` (what a running job says of
+itself) and `here` (jobs that are run without a worker).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any, ClassVar
 
+from dibs.dialects.here import Here
 from dibs.dialects.people import People
-from dibs.dialects.reports import Reports
 from dibs.dialects.urls import DatabaseUrl
 from dibs.jobs import Claim, Enqueued, Lane, NewJob, Position, Renewal, Settled, Verdict
 from dibs.ops import Op, Row, Value, fetch
@@ -29,7 +29,7 @@ CLAIM_COLUMNS = (
 )
 
 
-class Dialect(People, Reports):
+class Dialect(People, Here):
     """The SQL of one database. Only its ops are public; nobody asks for its name to decide something."""
 
     family: ClassVar[str]  # which bindings speak it

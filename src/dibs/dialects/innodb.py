@@ -61,6 +61,8 @@ class InnoDB(Dialect):
         "skip_locked": "SKIP LOCKED",
         "insert_new": "INSERT IGNORE",
         "or_nothing": "",
+        "as_text": "",
+        "sooner": "run_at - INTERVAL :seconds SECOND",
     }
 
     def spell(self, text: str) -> str:

@@ -17,7 +17,7 @@ from dibs.ops import Op, Row, execute, fetch
 from dibs.secrets import masked, unstamped
 from dibs.states import State
 
-_RECORD_FIELDS = [name.strip() for name in RECORD_COLUMNS.split(",")]
+_RECORD_FIELDS = [name.strip().removesuffix("{as_text}") for name in RECORD_COLUMNS.split(",")]
 _TIMES = {"run_at", "lease_until", "created_at", "started_at", "finished_at", "expires_at", "cancel_requested_at"}
 _JSON = {"payload", "result", "errors", "meta", "progress", "checkpoint"}
 

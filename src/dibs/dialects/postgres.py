@@ -52,6 +52,8 @@ class Postgres(KeyedEnqueue, Dialect):
         "skip_locked": "SKIP LOCKED",
         "insert_new": "INSERT",
         "or_nothing": "ON CONFLICT DO NOTHING",
+        "as_text": "::text",
+        "sooner": "run_at - CAST(:seconds AS float8) * interval '1 second'",
     }
 
     def __init__(self, schema: str, prefix: str = "") -> None:

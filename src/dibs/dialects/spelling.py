@@ -18,7 +18,8 @@ class Spelling(ABC):
 
     #: `now`: the statement's moment · `in_ids`, `in_tasks`: what follows a column that is in the list `:ids`,
     #: `:tasks` · `soon`: the moment `:delay` seconds from now · `for_update`, `skip_locked`: row locks ·
-    #: `insert_new`, `or_nothing`: around an insert that does nothing where the key is there already.
+    #: `insert_new`, `or_nothing`: around an insert that does nothing where the key is there already · `as_text`: after a
+    #: column that is JSON · `sooner`: `run_at`, `:seconds` earlier.
     spelling: ClassVar[dict[str, str]]
 
     def __init__(self, schema: str, prefix: str = "") -> None:

@@ -83,6 +83,8 @@ class SQLite(KeyedEnqueue, Dialect):
         "skip_locked": "",
         "insert_new": "INSERT",
         "or_nothing": "ON CONFLICT DO NOTHING",
+        "as_text": "",
+        "sooner": "strftime('%Y-%m-%d %H:%M:%f', run_at, printf('%+.3f seconds', -:seconds))",
     }
 
     def __init__(self, schema: str = "main", prefix: str = "") -> None:

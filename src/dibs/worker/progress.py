@@ -28,7 +28,7 @@ def write_progress(store: Store, runs: Iterable[Run], *, worker: str) -> None:
     if not news:
         return
     told = {claim: run.progress for claim, run in news.items()}
-    texts = {claim: _text(run) for claim, run in news.items()}
+    texts = {claim: progress_text(run) for claim, run in news.items()}
     try:
         written = store.run(lambda: store.dialect.write_progress(texts, worker=worker))
     except (DatabaseUnavailable, ReadOnlyDatabase, SchemaError):
@@ -41,7 +41,7 @@ def write_progress(store: Store, runs: Iterable[Run], *, worker: str) -> None:
             run.written = told[claim]
 
 
-def _text(run: Run) -> str:
+def progress_text(run: Run) -> str:
     """Return what the row says, which a person may read: the time is the database's."""
     progress = run.progress
     assert progress is not None

@@ -65,33 +65,9 @@ class Settling:
         if not run.report_once():
             logger.warning("job %d: the result of %s came too late and was dropped", run.claim.id, run.task.name)
             return
-        if isinstance(outcome, Returned) and run.finished:
-            # Settled by the task itself, if its transaction was committed; only if not does this verdict apply.
-            error = RuntimeError("finish() was called, but its transaction was not committed: its writes are not there")
-            outcome = Raised(error)
-        try:
-            verdict = self._verdict(run, outcome)
-        except Exception as error:  # noqa: BLE001 - a signal too odd to be read; its job must not hang on it
-            verdict = self._verdict(run, Raised(error))
-        self._outbox.append((run, verdict))
+        self._outbox.append((run, verdict_of(self._app, run, outcome, dice=self._dice)))
         if len(self._outbox) in (1, GATHERED):  # in between it knows already, and waits for more
             self.ring()
-
-    def _verdict(self, run: Run, outcome: Outcome) -> Verdict:
-        options = run.task.options
-        scrub = None if isinstance(outcome, Returned) else scrub_of(run.task, run.claim)
-        run.misfit = isinstance(outcome, Misfit)
-        rules = Rules(
-            options.backoff,
-            self._app.max_releases,
-            options.fail_on,
-            options.retry_on,
-            scrub,
-            self._app.misfit_wait,
-        )
-        if self._app.events.handlers and isinstance(outcome, Raised) and outcome.text is None:
-            run.exception = outcome.error  # of one from another process there is only the text
-        return decide(run.claim, outcome, rules, ran=run.ran(), at=run.database_now(), dice=self._dice)
 
     def __len__(self) -> int:
         """How many outcomes wait to be written down."""
@@ -235,6 +211,32 @@ class Settler:
             if wait is None and (looks := self._settling.next_looks()):
                 wait = max(min(looks) - time.monotonic(), 0.0)
             self._bell.wait(wait)
+
+
+def verdict_of(
+    app: Dibs, run: Run, outcome: Outcome, *, dice: random.Random, max_releases: int | None = None
+) -> Verdict:
+    """Return what is done about the outcome of a run, by its task's rules."""
+    if isinstance(outcome, Returned) and run.finished:
+        # Settled by the task itself, if its transaction was committed; only if not does this verdict apply.
+        error = RuntimeError("finish() was called, but its transaction was not committed: its writes are not there")
+        outcome = Raised(error)
+    options = run.task.options
+    scrub = None if isinstance(outcome, Returned) else scrub_of(run.task, run.claim)
+    releases = app.max_releases if max_releases is None else max_releases
+    rules = Rules(options.backoff, releases, options.fail_on, options.retry_on, scrub, app.misfit_wait)
+    run.misfit = isinstance(outcome, Misfit)
+    ran, at = run.ran(), run.database_now()
+
+    def verdict(outcome: Outcome) -> Verdict:
+        if app.events.handlers and isinstance(outcome, Raised) and outcome.text is None:
+            run.exception = outcome.error  # of one from another process there is only the text
+        return decide(run.claim, outcome, rules, ran=ran, at=at, dice=dice)
+
+    try:
+        return verdict(outcome)
+    except Exception as error:  # noqa: BLE001 - a signal too odd to be read; its job must not hang on it
+        return verdict(Raised(error))
 
 
 def _last_line(error: str | None) -> str:

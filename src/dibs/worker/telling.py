@@ -54,6 +54,11 @@ def tell_settled(app: Dibs, store: Store, entry: Sequence[tuple[Run, Verdict, Se
             cancelled = store.run(lambda: app.dialect.cancelled(settled)) if settled else set()
         except DatabaseError:
             cancelled = {run.claim.id for run, _, _ in entry if run.cancelling}
+    tell_ends(app, cancelled, entry, worker=worker)
+
+
+def tell_ends(app: Dibs, cancelled: set[int], entry: Sequence[tuple[Run, Verdict, Settled]], *, worker: str) -> None:
+    """Tell what became of runs, of which these jobs are `cancelled`, whatever the verdicts say."""
     for run, verdict, answer in entry:
         if answer is Settled.LOST and not run.known_lost:
             tell(app, "lost", run, worker=worker, ran=run.ran())

@@ -6,11 +6,12 @@ It goes where Django's connection of its alias goes *now*, which a test run chan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
+from contextvars import Context, copy_context
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
-from asgiref.sync import sync_to_async
+from asgiref.sync import async_to_sync, sync_to_async
 from django.db import connections
 
 from dibs.app import Dibs
@@ -22,7 +23,9 @@ from dibs.contrib.django.settings import Settings, read
 from dibs.contrib.django.stores import JoiningStore
 from dibs.dialects import DatabaseUrl, Dialect, dialect_for
 from dibs.errors import ConfigurationError
+from dibs.loop import loop_runs_here
 from dibs.ops import Op
+from dibs.places import Place
 from dibs.store import Store
 from dibs.tasks import Call, Job
 
@@ -132,6 +135,26 @@ class ProjectDibs(Dibs):
             return await super().aenqueue_many(calls, connection=connection)
         jobs: list[Job[Any]] = await sync_to_async(self.enqueue_many, thread_sensitive=True)(calls)
         return jobs
+
+    def task_context(self) -> Context:
+        return copy_context()  # in it is from where async code comes back to the thread that has the connection
+
+    def run_coroutine(self, coroutine: Coroutine[Any, Any, R]) -> R:
+        if loop_runs_here():
+            return super().run_coroutine(coroutine)
+
+        async def awaited() -> R:
+            return await coroutine
+
+        result: R = async_to_sync(awaited)()  # what it asks of the ORM comes back to this thread, and its connection
+        return result
+
+    async def ask(self, place: Place, make: Callable[[], Op[R]]) -> R:
+        return await self.in_thread(lambda: place.run(make))
+
+    async def in_thread(self, function: Callable[[], R]) -> R:
+        result: R = await sync_to_async(function, thread_sensitive=True)()
+        return result
 
     # -- tasks --------------------------------------------------------------------------------------
 
