@@ -47,9 +47,8 @@ def has_begun(connection: Any) -> bool:
     wanted = _unwrapped(connection)
     kind = _kind(wanted)
     if kind == "sqlalchemy":
-        if hasattr(wanted, "registry") and callable(wanted):  # scoped sessions: the one of this thread or task
-            wanted = wanted()
-        return bool(wanted.in_transaction())
+        wanted = _of_this_scope(wanted)
+        return wanted is not None and bool(wanted.in_transaction())
     if kind == "django":
         # Not its get_autocommit(), which would connect: what is not open yet has begun nothing.
         return bool(wanted.in_atomic_block) or (wanted.connection is not None and not wanted.autocommit)
@@ -95,9 +94,22 @@ def address_of(connection: Any) -> Address | None:
     return None
 
 
+def _of_this_scope(wanted: Any) -> Any:
+    """Return the session of this thread, task or request where sessions are scoped; None where there is none.
+
+    None is made, since nobody may ever give it back. A scope that there is none of here (no context of a Flask
+    application, no running event loop) is how a script looks, and has begun nothing.
+    """
+    if not (hasattr(wanted, "registry") and callable(wanted)):
+        return wanted
+    try:
+        return wanted() if wanted.registry.has() else None
+    except RuntimeError:
+        return None
+
+
 def _sqlalchemy_url(wanted: Any) -> Any:
-    if hasattr(wanted, "registry") and callable(wanted):
-        wanted = wanted()
+    wanted = _of_this_scope(wanted)
     session = getattr(wanted, "sync_session", wanted)
     if hasattr(session, "get_bind"):
         try:
