@@ -11,6 +11,8 @@ from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from dibs.errors import ConfigurationError
+
 if TYPE_CHECKING:
     from dibs.connections import Connections
 
@@ -22,6 +24,7 @@ class Transaction:
     """What `app.transaction(connection)` returns: while it is entered, enqueues of this app join the connection.
 
     Works as `with` and as `async with`. It neither begins nor ends anything on the connection: that stays yours.
+    Leaving it raises ConfigurationError where it had no effect: it was entered in a context that nobody else is in.
     """
 
     def __init__(self, app: Connections, connection: Any) -> None:
@@ -36,7 +39,14 @@ class Transaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        _entered.reset(self._tokens.pop())
+        try:
+            _entered.reset(self._tokens.pop())
+        except ValueError:
+            raise ConfigurationError(
+                "app.transaction(…) was left in another context than it was entered in, so what was enqueued in between "
+                "has not joined it. Web frameworks run a dependency that is a plain `def` in threads of its own: make it "
+                "`async def`, or enter the transaction where you enqueue"
+            ) from None
 
     async def __aenter__(self) -> Any:
         return self.__enter__()

@@ -9,8 +9,18 @@ from typing import Any
 
 import pytest
 import sqlalchemy
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+import sqlmodel
+from flask import Flask
+from flask_sqlalchemy import SQLAlchemy
+from sqlalchemy.ext.asyncio import (
+    AsyncEngine,
+    AsyncSession,
+    async_scoped_session,
+    async_sessionmaker,
+    create_async_engine,
+)
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
+from sqlmodel.ext.asyncio.session import AsyncSession as SQLModelSession
 
 from databases import Database
 from dibs import Dibs
@@ -37,22 +47,59 @@ def ready(app: Dibs) -> int:
 def noop(number: int = 0) -> None: ...
 
 
-def test_a_named_session_is_joined(db: Database, engine: sqlalchemy.Engine) -> None:
-    """Inside the session's transaction a bare enqueue is part of it: rolled back with it, committed with it."""
+@contextmanager
+def scoped(engine: sqlalchemy.Engine) -> Iterator[Any]:
     session = scoped_session(sessionmaker(engine))
-    app = db.app(connection=lambda: session)
-    task = app.task(noop)
-    session.execute(sqlalchemy.text("SELECT 1"))
-    task.enqueue()
-    app.enqueue_many(task.call(n) for n in range(3))
-    session.rollback()
-    assert ready(app) == 0
-    session.execute(sqlalchemy.text("SELECT 1"))
-    task.enqueue()
-    app.enqueue_many(task.call(n) for n in range(3))
-    session.commit()
-    assert ready(app) == 4
+    yield session
     session.remove()
+
+
+@contextmanager
+def flask_session(engine: sqlalchemy.Engine) -> Iterator[Any]:
+    flask = Flask("shop")
+    flask.config["SQLALCHEMY_DATABASE_URI"] = engine.url
+    alchemy = SQLAlchemy(flask)
+    with flask.app_context():
+        yield alchemy.session
+        alchemy.session.remove()
+        alchemy.engine.dispose()
+
+
+SESSIONS: dict[str, Any] = {"session": Session, "scoped": scoped, "flask": flask_session, "sqlmodel": sqlmodel.Session}
+
+
+@pytest.mark.parametrize("kind", SESSIONS)
+def test_a_named_session_is_joined(db: Database, engine: sqlalchemy.Engine, kind: str) -> None:
+    """Inside the session's transaction a bare enqueue is part of it: rolled back with it, committed with it."""
+    with SESSIONS[kind](engine) as session:
+        app = db.app(connection=lambda: session)
+        task = app.task(noop)
+        session.execute(sqlalchemy.text("SELECT 1"))
+        task.enqueue()
+        app.enqueue_many(task.call(n) for n in range(3))
+        session.rollback()
+        assert ready(app) == 0
+        session.execute(sqlalchemy.text("SELECT 1"))
+        task.enqueue()
+        app.enqueue_many(task.call(n) for n in range(3))
+        session.commit()
+        assert ready(app) == 4
+
+
+def test_outside_of_its_scope_there_is_no_session(db: Database, engine: sqlalchemy.Engine) -> None:
+    """Where sessions are scoped, one that is not there has begun nothing, and none is made to find that out."""
+    thread = scoped_session(sessionmaker(engine))
+    task = db.app(connection=lambda: thread).task(noop)
+    task.enqueue()
+    assert not thread.registry.has()
+    flask = Flask("shop")
+    flask.config["SQLALCHEMY_DATABASE_URI"] = engine.url
+    alchemy = SQLAlchemy(flask)
+    db.app(connection=lambda: alchemy.session).task(noop).enqueue()  # in a script, without a context
+    loop = async_scoped_session(async_sessionmaker(), scopefunc=asyncio.current_task)
+    app = db.app(connection=lambda: loop)
+    app.task(noop).enqueue()  # where no loop runs
+    assert ready(app) == 3
 
 
 def test_outside_a_transaction_it_is_dibs_own(db: Database, engine: sqlalchemy.Engine) -> None:
@@ -109,26 +156,36 @@ def test_an_entered_transaction_is_joined(db: Database, engine: sqlalchemy.Engin
     assert ready(app) == 1
 
 
-def test_async_sessions_are_joined(db: Database) -> None:
+def async_scoped(engine: AsyncEngine) -> Any:
+    return async_scoped_session(async_sessionmaker(engine), scopefunc=asyncio.current_task)
+
+
+ASYNC_SESSIONS: dict[str, Any] = {"session": AsyncSession, "scoped": async_scoped, "sqlmodel": SQLModelSession}
+
+
+@pytest.mark.parametrize("kind", ASYNC_SESSIONS)
+def test_async_sessions_are_joined(db: Database, kind: str) -> None:
     """The same with an async session: `aenqueue` joins what was entered or named."""
 
     async def main() -> list[int]:
         engine = create_async_engine(sqlalchemy_url(db, ASYNC_DRIVERS))
         counts = []
-        async with AsyncSession(engine) as session:
-            named = db.app(connection=lambda: session)
-            task = named.task(noop)
-            await session.execute(sqlalchemy.text("SELECT 1"))
-            await task.aenqueue()
-            await session.rollback()
-            counts.append(ready(named))
-            app = db.app()
-            entered = app.task(noop)
-            async with app.transaction(session):
-                await entered.aenqueue()
-                await app.aenqueue_many([entered.call(1), entered.call(2)])
-            await session.commit()
-            counts.append(ready(app))
+        session = ASYNC_SESSIONS[kind](engine)
+        select = session.exec if kind == "sqlmodel" else session.execute
+        named = db.app(connection=lambda: session)
+        task = named.task(noop)
+        await select(sqlalchemy.text("SELECT 1"))
+        await task.aenqueue()
+        await session.rollback()
+        counts.append(ready(named))
+        app = db.app()
+        entered = app.task(noop)
+        async with app.transaction(session):
+            await entered.aenqueue()
+            await app.aenqueue_many([entered.call(1), entered.call(2)])
+        await session.commit()
+        counts.append(ready(app))
+        await session.close()
         await engine.dispose()
         return counts
 
