@@ -6,18 +6,26 @@ transaction has begun on it and it leads to the queue's database, else one of di
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from dibs.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from dibs.bindings.surroundings import Address
     from dibs.connections import Connections
+
+logger = logging.getLogger("dibs")
 
 #: For each app of this thread or task, by its identity: the connection whose transaction was entered last.
 _entered: ContextVar[dict[int, Any]] = ContextVar("dibs_entered", default={})  # noqa: B039 - never changed in place
+
+#: The apps of which was said that the named connection leads elsewhere.
+_said: WeakSet[Connections] = WeakSet()
 
 
 class Transaction:
@@ -68,4 +76,18 @@ def ambient(app: Connections, named: Callable[[], Any] | None) -> Any:
     if not has_begun(connection):
         return None
     address = address_of(connection)
-    return None if address is not None and address.leads_elsewhere(app.url) else connection
+    if address is not None and address.leads_elsewhere(app.url):
+        _say_once(app, address)
+        return None
+    return connection
+
+
+def _say_once(app: Connections, address: Address) -> None:
+    if app not in _said:
+        _said.add(app)
+        logger.warning(
+            "the transactions of Dibs(connection=…) are in another database (%s) than the queue (%s): jobs are no part "
+            "of them. If it is the same database at another address, say so with app.transaction(connection)",
+            address,
+            app.url,
+        )

@@ -160,15 +160,19 @@ def test_own_opts_out(db: Database, engine: sqlalchemy.Engine) -> None:
     assert ready(app) == 1
 
 
-def test_another_database_is_not_joined(db: Database, tmp_path: Any) -> None:
-    """A transaction in a database that is not the queue's can't hold a job."""
+def test_another_database_is_not_joined(db: Database, tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """A transaction in a database that is not the queue's can't hold a job, which is said once."""
     elsewhere = sqlalchemy.create_engine(f"sqlite:///{tmp_path}/elsewhere.db")
     with Session(elsewhere) as session:
         app = db.app(connection=lambda: session)
         session.execute(sqlalchemy.text("SELECT 1"))
-        app.task(noop).enqueue()
+        task = app.task(noop)
+        task.enqueue()
+        task.enqueue()
         session.rollback()
-    assert ready(app) == 1
+    assert ready(app) == 2
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "elsewhere.db) than the queue" in said
 
 
 def test_an_entered_transaction_is_joined(db: Database, engine: sqlalchemy.Engine) -> None:

@@ -23,6 +23,9 @@ class Address(NamedTuple):
     port: int | None
     database: str
 
+    def __str__(self) -> str:
+        return f"{self.host}{f':{self.port}' if self.port else ''}/{self.database}" if self.host else self.database
+
     def leads_elsewhere(self, url: DatabaseUrl) -> bool:
         """Is this certainly another database than that of the URL?"""
         if url.scheme == "sqlite":
