@@ -73,7 +73,7 @@ async def deliver(url: str, event: dict[str, Any]) -> int:
 def seconds_until(retry_after: str) -> float:
     """Return how long to wait by this header: it has seconds, or a date. An hour at most, 30 s where it has neither."""
     try:
-        seconds = float(retry_after)
+        seconds: float = int(retry_after)
     except ValueError:
         try:
             seconds = (parsedate_to_datetime(retry_after) - datetime.now(UTC)).total_seconds()
@@ -94,16 +94,16 @@ def ship(order_id: int) -> int:
     return len(jobs)
 
 
-def add(row: Base) -> None:
+def add(*rows: Base) -> None:
     with Session.begin():
-        Session.add(row)
+        Session.add_all(rows)
 
 
 if __name__ == "__main__":
     Base.metadata.create_all(engine)
     match sys.argv[1:]:
-        case ["subscribe", url]:
-            add(Subscriber(url=url))
+        case ["subscribe", *urls]:
+            add(*[Subscriber(url=url) for url in urls])
         case ["pay"]:
             order = Order()
             add(order)
@@ -111,4 +111,4 @@ if __name__ == "__main__":
         case ["ship", number]:
             print(f"{ship(int(number))} deliveries")
         case _:
-            sys.exit("usage: webhooks.py subscribe URL | webhooks.py pay | webhooks.py ship ORDER")
+            sys.exit("usage: webhooks.py subscribe URL… | webhooks.py pay | webhooks.py ship ORDER")

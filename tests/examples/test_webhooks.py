@@ -19,7 +19,7 @@ from examples.harness import Example
 
 ON = pytest.mark.parametrize("example", [("mariadb", "mariadb+pymysql")], indirect=True)
 
-WAIT = 2.0
+WAIT = 1.0
 
 
 class Receiver(ThreadingHTTPServer):
@@ -67,8 +67,7 @@ def receiver() -> Iterator[Receiver]:
 def test_deliveries(example: Example, receiver: Receiver) -> None:
     """429 is waited out as long as it says, and counts no attempt; 410 ends the job; what is sent says which it is."""
     paths = ["/ok", "/busy", "/busy-until", "/gone"]
-    for path in paths:
-        example.run("webhooks.py", "subscribe", receiver.url(path))
+    example.run("webhooks.py", "subscribe", *map(receiver.url, paths))
     assert example.run("webhooks.py", "pay") == "1\n"
     assert example.run("webhooks.py", "ship", "1") == "4 deliveries\n"
     example.worker("webhooks:queue")
