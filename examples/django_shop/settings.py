@@ -27,6 +27,7 @@ TASKS = {"default": {"BACKEND": "dibs.contrib.django.backend.DibsBackend", "QUEU
 
 SECRET_KEY = os.environ.get("SECRET_KEY", "only for trying this out")
 DEBUG = True
+TIME_ZONE = "UTC"
 ALLOWED_HOSTS = ["localhost", "127.0.0.1"]
 ROOT_URLCONF = "urls"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

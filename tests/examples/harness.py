@@ -73,6 +73,7 @@ class Example:
             "EXPORTS": str(folder),
             "PYTHONDONTWRITEBYTECODE": "1",
         }
+        self.server: Started | None = None
         self._started: list[Started] = []
 
     def run(self, *command: str, code: int = 0) -> str:
@@ -100,7 +101,7 @@ class Example:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        server = self.start(*command, str(port))
+        server = self.server = self.start(*command, str(port))
 
         def answers() -> bool:
             assert server.process.poll() is None, server.log()

@@ -8,7 +8,8 @@ from conftest import wait_for
 from dibs import State
 from examples.harness import Example
 
-ON = pytest.mark.parametrize("example", [("postgres", "postgresql+asyncpg")], indirect=True)
+DRIVERS = ["postgresql+asyncpg", "postgresql+psycopg"]
+ON = pytest.mark.parametrize("example", [("postgres", driver) for driver in DRIVERS], indirect=True, ids=DRIVERS)
 
 
 @ON
@@ -23,3 +24,6 @@ def test_an_order_and_its_job_are_one(example: Example) -> None:
     assert ask("/orders", {"item": "palace", "total": "99999"})[0] == 402
     assert ask("/jobs/2")[0] == 404
     assert [(job.id, job.status) for job in example.queue.jobs()] == [(1, State.DONE)]
+    assert example.server is not None
+    example.server.stop()
+    assert "Application shutdown complete" in example.server.log()
