@@ -113,25 +113,25 @@ class Dibs(Orders, Hooks):
 
     def enqueue_call(self, call: Call[R]) -> Job[R]:
         """Write one call as a job; what `task.enqueue` does."""
-        new, connection = self.new_job(call), self.whose(call.options)
+        new = self.new_job(call)
         (job,) = self.run_on(
-            connection,
+            self.whose(call.options),
             lambda: self.enqueue_op([new]),
             once=new.task_key is None,
             together=self.takes_transaction([new]),
         )
-        return self.handles([(call.task, new)], [job], connection)[0]
+        return self.handle(call.task, new, job)
 
     async def aenqueue_call(self, call: Call[R]) -> Job[R]:
         """`enqueue_call` for async code."""
-        new, connection = self.new_job(call), self.whose(call.options)
+        new = self.new_job(call)
         (job,) = await self.arun_on(
-            connection,
+            self.whose(call.options),
             lambda: self.enqueue_op([new]),
             once=new.task_key is None,
             together=self.takes_transaction([new]),
         )
-        return self.handles([(call.task, new)], [job], connection)[0]
+        return self.handle(call.task, new, job)
 
     def enqueue_many(self, calls: Iterable[Call[Any]], *, connection: Any = None) -> list[Job[Any]]:
         """Write many calls as jobs: all or none of them; return the jobs in the order of the calls.
@@ -194,17 +194,6 @@ class Dibs(Orders, Hooks):
             retention=options.retention,
             meta=meta,
         )
-
-    def handles(
-        self, written: Sequence[tuple[Task[Any, R], NewJob]], answers: Sequence[Enqueued], connection: Any
-    ) -> list[Job[R]]:
-        """Return what was just written as jobs; one that a rollback of the user's takes away will be logged."""
-        jobs = [self.handle(task, new, answer) for (task, new), answer in zip(written, answers, strict=True)]
-        if connection is not None:
-            from dibs.bindings.rollbacks import watch
-
-            watch(connection, [f"job {job.id} ({job._task.name})" for job in jobs if job.created])
-        return jobs
 
     def handle(self, task: Task[Any, R], new: NewJob, enqueued: Enqueued) -> Job[R]:
         if enqueued.differs:

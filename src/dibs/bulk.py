@@ -74,4 +74,4 @@ class Bulk:
         return chunk
 
     def jobs(self, answers: list[Enqueued]) -> list[Job[Any]]:
-        return self._app.handles(self._read, answers, self.connection)
+        return [self._app.handle(task, new, answer) for (task, new), answer in zip(self._read, answers, strict=True)]

@@ -86,39 +86,6 @@ def test_a_named_session_is_joined(db: Database, engine: sqlalchemy.Engine, kind
         assert ready(app) == 4
 
 
-def gone(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Return what was logged of jobs that a rollback took away."""
-    said = [record.getMessage().partition(": gone")[0] for record in caplog.records if ": gone" in record.getMessage()]
-    caplog.clear()
-    return said
-
-
-@pytest.mark.parametrize("kind", SESSIONS)
-def test_what_a_rollback_takes_away_is_logged(
-    db: Database, engine: sqlalchemy.Engine, kind: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Also where nobody meant to roll back: after a commit, reading begins a transaction that nobody commits."""
-    with SESSIONS[kind](engine) as session:
-        app = db.app(connection=lambda: session)
-        task = app.task(name="noop")(noop)
-        session.execute(sqlalchemy.text("SELECT 1"))
-        task.enqueue()
-        session.commit()
-        session.execute(sqlalchemy.text("SELECT 1"))
-        job = task.using(key="a").enqueue()
-        assert not task.using(key="a").enqueue().created
-        session.close()
-        assert gone(caplog) == [f"job {job.id} (noop)"]
-        session.execute(sqlalchemy.text("SELECT 1"))
-        first, *_ = app.enqueue_many(task.call(n) for n in range(12))
-        session.rollback()
-        (said,) = gone(caplog)
-        assert said.startswith(f"job {first.id} (noop), ")
-        assert said.endswith(" and 2 more")
-        session.rollback()
-    assert gone(caplog) == []
-
-
 def test_outside_of_its_scope_there_is_no_session(db: Database, engine: sqlalchemy.Engine) -> None:
     """Where sessions are scoped, one that is not there has begun nothing, and none is made to find that out."""
     thread = scoped_session(sessionmaker(engine))
@@ -201,7 +168,7 @@ ASYNC_SESSIONS: dict[str, Any] = {"session": AsyncSession, "scoped": async_scope
 
 
 @pytest.mark.parametrize("kind", ASYNC_SESSIONS)
-def test_async_sessions_are_joined(db: Database, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_async_sessions_are_joined(db: Database, kind: str) -> None:
     """The same with an async session: `aenqueue` joins what was entered or named."""
 
     async def main() -> list[int]:
@@ -227,4 +194,3 @@ def test_async_sessions_are_joined(db: Database, kind: str, caplog: pytest.LogCa
         return counts
 
     assert asyncio.run(main()) == [0, 3]
-    assert len(gone(caplog)) == 1
