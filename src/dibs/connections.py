@@ -12,6 +12,7 @@ from dibs import ops
 from dibs.ambient import Transaction, ambient
 from dibs.bindings import bind, connector, is_async
 from dibs.bindings.hints import NamingMigrate
+from dibs.bindings.leftovers import listen
 from dibs.dialects import EXAMPLE, DatabaseUrl, Dialect, dialect_for, parse
 from dibs.errors import AutocommitConnection, ConfigurationError, UnsupportedConnection
 from dibs.ops import Op
@@ -49,6 +50,8 @@ class Connections:
         self._prefix = prefix_of(prefix)
         self._password = password
         self._ambient = connection
+        if connection is not None:
+            listen()
 
     @property
     def url(self) -> DatabaseUrl:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -23,7 +24,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from sqlmodel.ext.asyncio.session import AsyncSession as SQLModelSession
 
 from databases import Database
-from dibs import Dibs
+from dibs import Dibs, ambient
 
 DRIVERS = {"postgres": "postgresql+psycopg", "mysql": "mysql+pymysql", "sqlite": "sqlite"}
 ASYNC_DRIVERS = {"postgres": "postgresql+asyncpg", "mysql": "mysql+aiomysql", "sqlite": "sqlite+aiosqlite"}
@@ -65,6 +66,11 @@ def flask_session(engine: sqlalchemy.Engine) -> Iterator[Any]:
         alchemy.engine.dispose()
 
 
+@pytest.fixture
+def nothing_said_yet() -> None:
+    ambient._minded.clear()
+
+
 SESSIONS: dict[str, Any] = {"session": Session, "scoped": scoped, "flask": flask_session, "sqlmodel": sqlmodel.Session}
 
 
@@ -84,6 +90,36 @@ def test_a_named_session_is_joined(db: Database, engine: sqlalchemy.Engine, kind
         app.enqueue_many(task.call(n) for n in range(3))
         session.commit()
         assert ready(app) == 4
+
+
+@pytest.mark.parametrize("kind", SESSIONS)
+@pytest.mark.usefixtures("nothing_said_yet")
+def test_an_enqueue_after_the_commit_is_warned_of(
+    db: Database, engine: sqlalchemy.Engine, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Reading begins a new transaction, which the job joins and nobody may commit; said once for each line."""
+    with SESSIONS[kind](engine) as session:
+        task = db.app(connection=lambda: session).task(noop)
+        session.execute(sqlalchemy.text("SELECT 1"))
+        task.enqueue()  # the session's first transaction: writing may come later
+        session.commit()
+        with session.begin():
+            task.enqueue()  # this one has somebody who commits it
+        task.enqueue()  # and this one is dibs' own
+        assert caplog.messages == []
+        for _ in range(2):
+            session.execute(sqlalchemy.text("SELECT 1"))
+            task.enqueue()
+            session.rollback()
+        assert [message.partition(" in a new")[0] for message in caplog.messages] == [
+            f"{__file__}, line {line_of('task.enqueue()', 4)}, enqueues after a commit of its session,"
+        ]
+
+
+def line_of(words: str, number: int) -> int:
+    """Return the line of the test above on which these words stand for the n-th time."""
+    lines, first = inspect.getsourcelines(test_an_enqueue_after_the_commit_is_warned_of)
+    return [first + index for index, line in enumerate(lines) if words in line][number - 1]
 
 
 def test_outside_of_its_scope_there_is_no_session(db: Database, engine: sqlalchemy.Engine) -> None:

@@ -12,7 +12,8 @@ import httpx
 import pytest
 import sqlalchemy
 from fastapi import Depends, FastAPI, HTTPException
-from sqlalchemy.orm import Session
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from dibs import ConfigurationError, Dibs
 
@@ -31,6 +32,54 @@ def test_left_elsewhere(app: Dibs) -> None:
     copy_context().run(transaction.__enter__)
     with pytest.raises(ConfigurationError, match="make it `async def`"):
         transaction.__exit__(None, None, None)
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Note(Base):
+    __tablename__ = "notes"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    text: Mapped[str]
+
+
+def test_what_was_written_after_a_commit_will_be_committed(app: Dibs, caplog: pytest.LogCaptureFixture) -> None:
+    """A next transaction of the session that has something in it is one like the first: nothing is said of it."""
+    engine = sqlalchemy.create_engine(str(app.url))
+    Base.metadata.create_all(engine)
+    task = app.task(name="noop")(lambda: None)
+    with Session(engine) as session, app.transaction(session):
+        note = Note(text="a")
+        for change in (lambda: session.add(note), lambda: setattr(note, "text", "b"), lambda: session.delete(note)):
+            for flush in (False, True):
+                change()
+                if flush:
+                    session.flush()
+                task.enqueue()
+                if flush:
+                    session.commit()
+    assert caplog.messages == []
+    assert len(app.jobs()) == 6
+    engine.dispose()
+
+
+def test_async_code_is_warned_of_an_enqueue_after_the_commit(app: Dibs, caplog: pytest.LogCaptureFixture) -> None:
+    """As blocking code is, and at the line that awaits."""
+
+    async def main() -> None:
+        engine = create_async_engine(str(app.url).replace("sqlite", "sqlite+aiosqlite"))
+        async with AsyncSession(engine) as session, app.transaction(session):
+            await session.execute(sqlalchemy.text("SELECT 1"))
+            await session.commit()
+            await session.execute(sqlalchemy.text("SELECT 1"))
+            await app.task(name="noop")(lambda: None).aenqueue()
+        await engine.dispose()
+
+    asyncio.run(main())
+    (said,) = caplog.messages
+    assert said.startswith(f"{__file__}, line ")
 
 
 def post(app: Dibs, dependency: Any) -> int:

@@ -97,6 +97,12 @@ def address_of(connection: Any) -> Address | None:
     return None
 
 
+def session_or_connection(connection: Any) -> Any:
+    """Return SQLAlchemy's session or connection of this moment; None where it is no such thing."""
+    wanted = _unwrapped(connection)
+    return _of_this_scope(wanted) if _kind(wanted) == "sqlalchemy" else None
+
+
 def _of_this_scope(wanted: Any) -> Any:
     """Return the session of this thread, task or request where sessions are scoped; None where there is none.
 
