@@ -47,8 +47,8 @@ def has_begun(connection: Any) -> bool:
 
     A session or a connection that would only begin one with our statement is not in one: nobody may ever commit it.
     """
-    wanted = _unwrapped(connection)
-    kind = _kind(wanted)
+    wanted = unwrapped(connection)
+    kind = kind_of(wanted)
     if kind == "sqlalchemy":
         wanted = _of_this_scope(wanted)
         return wanted is not None and bool(wanted.in_transaction())
@@ -73,8 +73,8 @@ def has_begun(connection: Any) -> bool:
 
 def address_of(connection: Any) -> Address | None:
     """Return where a connection leads, or None where it does not say."""
-    wanted = _unwrapped(connection)
-    kind = _kind(wanted)
+    wanted = unwrapped(connection)
+    kind = kind_of(wanted)
     if kind == "sqlalchemy":
         url = _sqlalchemy_url(wanted)
         return None if url is None else Address(url.host, url.port, url.database or "")
@@ -99,8 +99,8 @@ def address_of(connection: Any) -> Address | None:
 
 def session_or_connection(connection: Any) -> Any:
     """Return SQLAlchemy's session or connection of this moment; None where it is no such thing."""
-    wanted = _unwrapped(connection)
-    return _of_this_scope(wanted) if _kind(wanted) == "sqlalchemy" else None
+    wanted = unwrapped(connection)
+    return _of_this_scope(wanted) if kind_of(wanted) == "sqlalchemy" else None
 
 
 def _of_this_scope(wanted: Any) -> Any:
@@ -128,8 +128,8 @@ def _sqlalchemy_url(wanted: Any) -> Any:
     return getattr(getattr(session, "engine", None), "url", None)
 
 
-def _unwrapped(connection: Any) -> Any:
-    while _kind(connection) == "" and hasattr(connection, "__wrapped__"):
+def unwrapped(connection: Any) -> Any:
+    while kind_of(connection) == "" and hasattr(connection, "__wrapped__"):
         connection = connection.__wrapped__
     return connection
 
@@ -141,7 +141,7 @@ _PACKAGES = (
 )  # fmt: skip
 
 
-def _kind(connection: Any) -> str:
+def kind_of(connection: Any) -> str:
     """Return the package that a connection's class, or a class it inherits from, is of."""
     packages = [name.partition(".")[0] for name in names_of(type(connection))]
     return next((package for package in packages if package in _PACKAGES), "")
