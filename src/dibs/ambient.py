@@ -6,31 +6,20 @@ transaction has begun on it and it leads to the queue's database, else one of di
 
 from __future__ import annotations
 
-import logging
-import sys
 from collections.abc import Callable
 from contextvars import ContextVar, Token
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
 
-from dibs.bindings.leftovers import is_leftover, listen
+from dibs.bindings.advice import mind_the_commit, not_joined
+from dibs.bindings.leftovers import listen
 from dibs.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from dibs.bindings.surroundings import Address
     from dibs.connections import Connections
-
-logger = logging.getLogger("dibs")
 
 #: For each app of this thread or task, by its identity: the connection whose transaction was entered last.
 _entered: ContextVar[dict[int, Any]] = ContextVar("dibs_entered", default={})  # noqa: B039 - never changed in place
-
-#: The lines of which was said that they enqueue after a commit.
-_minded: set[str] = set()
-
-#: The apps of which was said that the named connection leads elsewhere.
-_said: WeakSet[Connections] = WeakSet()
 
 
 class Transaction:
@@ -74,7 +63,7 @@ class Transaction:
 def ambient(app: Connections, named: Callable[[], Any] | None) -> Any:
     """Return the connection that a bare enqueue joins here and now, or None for dibs' own."""
     if (entered := _entered.get().get(id(app))) is not None:
-        _mind_the_commit(entered)
+        mind_the_commit(entered)
         return entered
     if named is None or (connection := named()) is None:
         return None
@@ -84,39 +73,7 @@ def ambient(app: Connections, named: Callable[[], Any] | None) -> Any:
         return None
     address = address_of(connection)
     if address is not None and address.leads_elsewhere(app.url):
-        _say_once(app, address)
+        not_joined(app, address, app.url)
         return None
-    _mind_the_commit(connection)
+    mind_the_commit(connection)
     return connection
-
-
-def _mind_the_commit(connection: Any) -> None:
-    """Warn, once for each line of the user's, of an enqueue in a transaction that nobody may commit."""
-    if not is_leftover(connection):
-        return
-    place = _users_line()
-    if place not in _minded:
-        _minded.add(place)
-        logger.warning(
-            "%s enqueues after a commit of its session, in a new transaction that has written nothing: unless that is "
-            "committed, too, there will be no job (enqueue before you commit, or using(own=True))",
-            place,
-        )
-
-
-def _users_line() -> str:
-    frame: FrameType | None = sys._getframe()
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "dibs":
-        frame = frame.f_back
-    return "" if frame is None else f"{frame.f_code.co_filename}, line {frame.f_lineno},"
-
-
-def _say_once(app: Connections, address: Address) -> None:
-    if app not in _said:
-        _said.add(app)
-        logger.warning(
-            "the transactions of Dibs(connection=…) are in another database (%s) than the queue (%s): jobs are no part "
-            "of them. If it is the same database at another address, say so with app.transaction(connection)",
-            address,
-            app.url,
-        )

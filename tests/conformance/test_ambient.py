@@ -24,7 +24,8 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from sqlmodel.ext.asyncio.session import AsyncSession as SQLModelSession
 
 from databases import Database
-from dibs import Dibs, ambient
+from dibs import Dibs
+from dibs.bindings import advice
 
 DRIVERS = {"postgres": "postgresql+psycopg", "mysql": "mysql+pymysql", "sqlite": "sqlite"}
 ASYNC_DRIVERS = {"postgres": "postgresql+asyncpg", "mysql": "mysql+aiomysql", "sqlite": "sqlite+aiosqlite"}
@@ -68,7 +69,7 @@ def flask_session(engine: sqlalchemy.Engine) -> Iterator[Any]:
 
 @pytest.fixture
 def nothing_said_yet() -> None:
-    ambient._minded.clear()
+    advice._after_a_commit.clear()
 
 
 SESSIONS: dict[str, Any] = {"session": Session, "scoped": scoped, "flask": flask_session, "sqlmodel": sqlmodel.Session}
