@@ -12,6 +12,7 @@ from dibs import ops
 from dibs.ambient import Transaction, ambient
 from dibs.bindings import bind, connector, is_async
 from dibs.bindings.hints import NamingMigrate
+from dibs.bindings.leftovers import listen
 from dibs.dialects import EXAMPLE, DatabaseUrl, Dialect, dialect_for, parse
 from dibs.errors import AutocommitConnection, ConfigurationError, UnsupportedConnection
 from dibs.ops import Op
@@ -52,6 +53,8 @@ class Connections:
         #: While a test runs jobs in its own transaction: answers the connection to use in the place of dibs' own, or
         #: None where that is to be one of dibs' own after all. See `dibs.testing`.
         self.stand_in: Callable[[], Any] | None = None
+        if connection is not None:
+            listen()
 
     @property
     def url(self) -> DatabaseUrl:

@@ -25,7 +25,7 @@ PUT_TOGETHER = {
 }
 
 
-EVERYWHERE = python_files("src", "tests", "scripts", "benchmarks")
+EVERYWHERE = python_files("src", "tests", "scripts", "benchmarks", "examples")
 
 
 def test_no_file_is_much_over_400_lines() -> None:

@@ -23,6 +23,9 @@ class Address(NamedTuple):
     port: int | None
     database: str
 
+    def __str__(self) -> str:
+        return f"{self.host}{f':{self.port}' if self.port else ''}/{self.database}" if self.host else self.database
+
     def leads_elsewhere(self, url: DatabaseUrl) -> bool:
         """Is this certainly another database than that of the URL?"""
         if url.scheme == "sqlite":
@@ -47,9 +50,8 @@ def has_begun(connection: Any) -> bool:
     wanted = unwrapped(connection)
     kind = kind_of(wanted)
     if kind == "sqlalchemy":
-        if hasattr(wanted, "registry") and callable(wanted):  # scoped sessions: the one of this thread or task
-            wanted = wanted()
-        return bool(wanted.in_transaction())
+        wanted = _of_this_scope(wanted)
+        return wanted is not None and bool(wanted.in_transaction())
     if kind == "django":
         # Not its get_autocommit(), which would connect: what is not open yet has begun nothing.
         return bool(wanted.in_atomic_block) or (wanted.connection is not None and not wanted.autocommit)
@@ -79,7 +81,10 @@ def around_of(connection: Any) -> Any:
     if kind_of(wanted) != "sqlalchemy":
         return connection if has_begun(connection) else None
     if hasattr(wanted, "registry") and callable(wanted):
-        wanted = wanted()
+        try:
+            wanted = wanted()
+        except RuntimeError:  # there is no scope here, such as a context of a Flask application
+            return None
     if not hasattr(wanted, "get_bind"):
         return connection if wanted.in_transaction() else None
     given = getattr(wanted, "bind", None)
@@ -117,9 +122,28 @@ def address_of(connection: Any) -> Address | None:
     return None
 
 
+def session_or_connection(connection: Any) -> Any:
+    """Return SQLAlchemy's session or connection of this moment; None where it is no such thing."""
+    wanted = unwrapped(connection)
+    return _of_this_scope(wanted) if kind_of(wanted) == "sqlalchemy" else None
+
+
+def _of_this_scope(wanted: Any) -> Any:
+    """Return the session of this thread, task or request where sessions are scoped; None where there is none.
+
+    None is made, since nobody may ever give it back. A scope that there is none of here (no context of a Flask
+    application, no running event loop) is how a script looks, and has begun nothing.
+    """
+    if not (hasattr(wanted, "registry") and callable(wanted)):
+        return wanted
+    try:
+        return wanted() if wanted.registry.has() else None
+    except RuntimeError:
+        return None
+
+
 def _sqlalchemy_url(wanted: Any) -> Any:
-    if hasattr(wanted, "registry") and callable(wanted):
-        wanted = wanted()
+    wanted = _of_this_scope(wanted)
     session = getattr(wanted, "sync_session", wanted)
     if hasattr(session, "get_bind"):
         try:

@@ -20,12 +20,13 @@ from dibs.worker.verdicts import Misfit, Outcome, Raised, Returned, is_hopeless,
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True):
-    """What a process needs before its first job: where modules are found, the arguments, what is called first (`module:function`),
-    the program that the worker was started as (a path, or the name of a module), and where the app is."""
+    """What a process needs before its first job: where modules are found, the arguments, what is called first (each
+    `module:function` and its arguments), the program that the worker was started as (a path, or the name of a module),
+    and where the app is."""
 
     path: list[str]
     argv: list[str]
-    first: list[str]
+    first: list[list[str]]
     program: str | None
     program_module: str | None
     place: str

@@ -84,11 +84,16 @@ def _program() -> tuple[str | None, str | None]:
     return os.path.abspath(file), None
 
 
-def _first() -> list[str]:
+def _first() -> list[list[str]]:
     """Return what other libraries that are set up in this process need before their modules can be imported."""
     django = sys.modules.get("django.apps")
-    found_again = "DJANGO_SETTINGS_MODULE" in os.environ  # settings that were made in this process can't be
-    return ["django:setup"] if found_again and django is not None and django.apps.ready else []
+    if "DJANGO_SETTINGS_MODULE" not in os.environ or django is None or not django.apps.ready:
+        return []  # settings that were made in this process can't be found again
+    from django.db import connections
+
+    # Where its connections lead *now*: in a test run that is another database than the settings name.
+    names = [[alias, str(settings["NAME"])] for alias, settings in connections.settings.items()]
+    return [["django:setup"], *(["dibs.contrib.django.processes:lead_to", *name] for name in names)]
 
 
 # -- in the other process ------------------------------------------------------------------------
@@ -97,9 +102,9 @@ def _first() -> list[str]:
 def app_at(hello: Hello) -> Dibs:
     """Import what a worker told of; return the app."""
     sys.path[:], sys.argv[:] = hello.path, hello.argv
-    for call in hello.first:
+    for call, *arguments in hello.first:
         module, _, function = call.partition(":")
-        getattr(importlib.import_module(module), function)()
+        getattr(importlib.import_module(module), function)(*arguments)
     if hello.program is not None or hello.program_module is not None:
         _import_program(hello.program, hello.program_module)
     name, _, path = hello.place.partition(":")

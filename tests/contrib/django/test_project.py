@@ -113,10 +113,13 @@ class TestPromises:
         assert app.job(1).status is State.READY
         site.manage("dibs", "worker", "--burst", "-q", "mail", "--settings=site_settings")
         assert (app.job(1).status, app.job(1).result) == (State.DONE, "sent 7")
+        site.manage("dibs", "enqueue", "shop.tasks.count_in_process")
+        site.manage("dibs", "worker", "--burst", "-q", "default", "--settings=site_settings")
+        assert (app.job(2).status, app.job(2).result) == (State.DONE, 0), app.job(2).error
         app.close()
-        assert json.loads(site.manage("dibs", "jobs", "--json"))[0]["id"] == 1
+        assert json.loads(site.manage("dibs", "jobs", "--json"))[-1]["id"] == 1
         assert "mail" in site.manage("dibs", "status")
-        assert "all 0 jobs" in site.manage("dibs", "check")
+        assert "all 1 jobs" in site.manage("dibs", "check")
         assert "up to date" in site.manage("dibs", "migrate")
         assert "manage.py dibs [OPTIONS]" in site.manage("dibs", "--help")
 

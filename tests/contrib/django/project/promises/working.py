@@ -7,7 +7,7 @@ import threading
 from django.db import connection, connections
 from django.test import TransactionTestCase
 from shop.models import Note, Order
-from shop.tasks import count_orders, decline, send_receipt
+from shop.tasks import acount_in_process, count_in_process, count_orders, decline, send_receipt
 
 from dibs.contrib.django import app
 from dibs.contrib.django.testing import forget_jobs
@@ -36,6 +36,14 @@ class Working(TransactionTestCase):
         assert job.error is not None
         self.assertTrue(job.error.endswith("ValueError: no visa"), job.error)
         self.assertNotIn("dibs/contrib", job.error)
+
+    def test_processes(self) -> None:
+        """A task in a process of its own has the ORM too, and is where the worker is: in the test's database."""
+        Order.objects.create()
+        counted, acounted = count_in_process.enqueue(), acount_in_process.enqueue()
+        run_what_is_due()
+        self.assertEqual((counted.join(1), acounted.join(1)), (1, 1))
+        self.assertEqual(Note.objects.get().text, "receipt 0")
 
     def test_connections_are_closed(self) -> None:
         """Without CONN_MAX_AGE the connection that a task opened is closed when it has ended."""

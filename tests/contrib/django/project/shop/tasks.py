@@ -24,6 +24,17 @@ async def count_orders() -> int:
     return await Order.objects.acount()
 
 
+@app.task(runs_in="process")
+def count_in_process() -> int:
+    send_receipt.enqueue(0)
+    return Order.objects.count()
+
+
+@app.task(runs_in="process")
+async def acount_in_process() -> int:
+    return await Order.objects.acount()
+
+
 @app.task(max_attempts=1)
 def decline(card: str) -> None:
     raise ValueError(f"no {card}")
