@@ -280,7 +280,7 @@ def test_migrate(name: str, here: Path, capsys: pytest.CaptureFixture[str]) -> N
             assert "dibs migrate" in ended.err
             assert dibs("worker", write_jobs(here), "--burst", "--url", url).code == 4
         ended = dibs("migrate", "--url", url)
-        assert (ended.code, ended.out) == (0, "applied 0001 initial\n")
+        assert (ended.code, ended.out) == (0, "applied 0001 initial\napplied 0002 cancel_reason\n")
         ended = dibs("migrate", "--url", url)
         assert (ended.code, ended.out.partition(":")[0]) == (0, "nothing to do")
         assert dibs("status", "--url", url).code == 0

@@ -18,6 +18,7 @@ COMMANDS = {
     "migrate": ("dibs.cli.migrate", "Make or update the tables of dibs."),
     "status": ("dibs.cli.status", "Show how many jobs each queue has, and what is paused."),
     "jobs": ("dibs.cli.jobs", "List jobs, newest first."),
+    "failed": ("dibs.cli.failed", "Show what failed: how often, since when, and what to do."),
     "show": ("dibs.cli.show", "Show all about one job."),
     "enqueue": ("dibs.cli.enqueue", "Enqueue a job of an app's task."),
     "cancel": ("dibs.cli.cancel", "Cancel jobs that have not ended."),

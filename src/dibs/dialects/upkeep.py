@@ -53,7 +53,7 @@ class Upkeep(Endings):
     """
     END_EXPIRED: ClassVar[str] = """
         UPDATE dibs_jobs SET status = :status, crashes = crashes + 1, lease_owner = NULL, lease_until = NULL,
-            finished_at = {now}, expires_at = {soon}, error = :error, errors = :errors
+            finished_at = {now}, expires_at = {soon}, error = coalesce(cancel_reason, :error), errors = :errors
         WHERE id = :id AND status = 'running' AND claims = :claims AND lease_owner = :owner AND lease_until < {now}
     """
 
@@ -247,12 +247,12 @@ class Upkeep(Endings):
         rows = yield from fetch(self.FIND_CANCELLING, alone=True, ids=self.ids(ids))
         return {row[0] for row in rows}
 
-    FIND_CANCELLED: ClassVar[str] = "SELECT id FROM dibs_jobs WHERE id {in_ids} AND status = 'cancelled'"
+    FIND_CANCELLED: ClassVar[str] = "SELECT id, error FROM dibs_jobs WHERE id {in_ids} AND status = 'cancelled'"
 
-    def cancelled(self, ids: Iterable[int]) -> Op[set[int]]:
-        """Return which of these jobs are cancelled, whatever the verdicts about them said."""
+    def cancelled(self, ids: Iterable[int]) -> Op[dict[int, str | None]]:
+        """Return which of these jobs are cancelled, whatever the verdicts about them said, each with the reason."""
         rows = yield from fetch(self.FIND_CANCELLED, alone=True, ids=self.ids(ids))
-        return {row[0] for row in rows}
+        return dict(rows)
 
     # -- why a poll came back empty ----------------------------------------------------------------
 
