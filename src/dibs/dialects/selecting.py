@@ -19,6 +19,16 @@ from dibs.states import State
 EVERY_ROW = "1 = 1"
 
 
+#: The dear one last: databases look at conditions of one price in the order in which they are written.
+_CONDITIONS = {
+    "queue": "queue = :queue",
+    "task": "task = :task",
+    "key": "task_key = :key",
+    "since": "coalesce(finished_at, created_at) >= {since}",
+    "error": "{error_has}",
+}
+
+
 class Edge(NamedTuple):
     """What a filter's jobs end at, so that it means the same ones for as long as it is gone by: the newest job of
     then, and the moment that `since` meant, as the database gave it."""
@@ -30,15 +40,9 @@ class Edge(NamedTuple):
 class Selecting(Endings):
     """Ops that find jobs by a filter."""
 
-    # The dear one last: databases look at conditions of one price in the order in which they are written.
-    WHERE_QUEUE: ClassVar[str] = "queue = :queue"
-    WHERE_TASK: ClassVar[str] = "task = :task"
-    WHERE_KEY: ClassVar[str] = "task_key = :key"
-    WHERE_SINCE: ClassVar[str] = "coalesce(finished_at, created_at) >= {since}"
-    WHERE_ERROR: ClassVar[str] = "{error_has}"
-
     def __init__(self, schema: str, prefix: str = "") -> None:
         super().__init__(schema, prefix)
+        self._conditions = {name: self.spell(text) for name, text in _CONDITIONS.items()}
         self._narrowed: dict[tuple[str, tuple[State, ...], tuple[str, ...]], str] = {}
 
     def narrowed(self, text: str, chosen: Filter, edge: Edge) -> tuple[str, dict[str, Value]]:
@@ -58,7 +62,7 @@ class Selecting(Endings):
         which = (text, chosen.statuses, tuple(values))
         if which not in self._narrowed:
             conditions = [f"status {_literals(chosen.statuses)}"] if chosen.statuses else []
-            conditions += [getattr(self, f"WHERE_{name.upper()}") for name in values]
+            conditions += [self._conditions[name] for name in values]
             self._narrowed[which] = text.replace(EVERY_ROW, " AND ".join(conditions) or EVERY_ROW)
         return self._narrowed[which], values
 
