@@ -39,9 +39,15 @@ def kind_of(text: str) -> tuple[str, str]:
 
 
 def _raised(block: str) -> tuple[str, str] | None:
-    """Return what the line after the frames says, which are indented; what was cut out of the middle is passed."""
-    cut = _CUT.search(block)
-    lines = (block[cut.end() :] if cut else block).splitlines()[1:]
-    line = next((line for line in lines if line and not line[0].isspace()), "")
-    name, _, said = line.partition(":")
-    return (name.strip(), said.strip()) if _NAME.fullmatch(name.strip()) else None
+    """Return what the line after the frames says, which are indented. It may stand before or behind what was cut out."""
+    for part in _CUT.split(block):
+        indented = False
+        for line in part.splitlines()[1:]:
+            if not line or line[0].isspace():
+                indented = indented or bool(line)
+            elif indented:
+                name, _, said = line.partition(":")
+                return (name.strip(), said.strip()) if _NAME.fullmatch(name.strip()) else None
+            else:
+                break  # a piece of what the exception said
+    return None

@@ -16,7 +16,7 @@ from conformance.faults import Failing, Fault
 from conformance.test_keys_at_once import at_once
 from databases import NAMES, Database, new_database
 from dibs import Dibs, migrations
-from dibs.errors import DatabaseUnavailable, SchemaError
+from dibs.errors import DatabaseUnavailable, SchemaError, UnsuitableDatabase
 from dibs.jobs import JobRecord, Lane, NewJob, Settled, Verdict
 from dibs.ops import Execute
 from dibs.states import State
@@ -187,6 +187,23 @@ def test_tables_that_declare_the_code_too_old(bare: Database) -> None:
     for ask in asks(bare.app()):
         with pytest.raises(SchemaError, match=r"at least 5.*knows 2.*newer dibs"):
             ask()
+
+
+@pytest.mark.parametrize("prefix", ["", "billing_"])
+def test_a_table_without_row_locks(bare: Database, prefix: str) -> None:
+    """Where an engine has none, it is refused with the statement that cures it; whatever the tables' names begin with,
+    and whatever other queues' tables are in."""
+    if bare.kind != "mysql":
+        pytest.skip("it has one engine")
+    app, other = bare.app(prefix=prefix), bare.app(prefix="other_")
+    app.migrate()
+    other.migrate()
+    bare.execute("ALTER TABLE other_dibs_queues ENGINE = MyISAM")
+    assert app.counts() == {}
+    bare.execute(f"ALTER TABLE {prefix}dibs_queues ENGINE = MyISAM")
+    app.close()
+    with pytest.raises(UnsuitableDatabase, match=f"ALTER TABLE {prefix}dibs_queues ENGINE = InnoDB"):
+        app.counts()
 
 
 def test_tables_that_were_dropped_meanwhile(bare: Database) -> None:

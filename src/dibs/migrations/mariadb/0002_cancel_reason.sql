@@ -4,4 +4,4 @@ ALTER TABLE dibs_jobs
     ADD COLUMN IF NOT EXISTS cancel_reason LONGTEXT,
     ADD COLUMN IF NOT EXISTS cancel_requested_by VARCHAR(255);
 
-UPDATE dibs_meta SET value = '2' WHERE name = 'schema';
+UPDATE dibs_meta SET value = '2' WHERE name = 'schema' AND value = '1';

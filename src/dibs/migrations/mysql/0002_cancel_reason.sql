@@ -13,4 +13,4 @@ EXECUTE dibs_step;
 
 DEALLOCATE PREPARE dibs_step;
 
-UPDATE dibs_meta SET value = '2' WHERE name = 'schema';
+UPDATE dibs_meta SET value = '2' WHERE name = 'schema' AND value = '1';

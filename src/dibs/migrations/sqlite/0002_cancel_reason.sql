@@ -4,4 +4,4 @@ ALTER TABLE dibs_jobs ADD COLUMN cancel_reason TEXT;
 
 ALTER TABLE dibs_jobs ADD COLUMN cancel_requested_by TEXT;
 
-UPDATE dibs_meta SET value = '2' WHERE name = 'schema';
+UPDATE dibs_meta SET value = '2' WHERE name = 'schema' AND value = '1';
