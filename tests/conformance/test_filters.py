@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -190,11 +191,13 @@ def test_what_makes_no_sense_is_refused(queue: Queue, which: dict[str, Any]) -> 
 
 
 def test_many_of_them(queue: Queue) -> None:
-    """Several thousand jobs in several transactions."""
+    """Several thousand jobs in several transactions; also for async code."""
     count = 2_500
     queue.enqueue(*[new_job(task="many") for _ in range(count)])
     assert len(queue.app.cancel(task="many")) == count
-    assert len(queue.app.requeue(task="many", status="cancelled")) == count
+    assert len(asyncio.run(queue.app.arequeue(task="many", status="cancelled"))) == count
+    assert len(asyncio.run(queue.app.ajobs(task="many", limit=5))) == 5
+    assert len(asyncio.run(queue.app.acancel(task="many"))) == count
 
 
 # -- why a job was cancelled -----------------------------------------------------------------------
@@ -210,7 +213,8 @@ def test_the_reason_of_a_cancelled_running_job(queue: Queue, end: str) -> None:
     assert (running.cancel_reason, running.cancel_requested_by, running.error) == ("wrong customer", "ann", None)
     if end == "expire":
         queue.lapse(claim.id)
-        assert queue.expire() == {claim.id: State.CANCELLED}
+        (expired,) = queue.do(lambda: queue.dialect.expire(reachable=1e9, limit=9))
+        assert (expired.status, expired.error) == (State.CANCELLED, "wrong customer")
     else:
         verdicts: dict[str, dict[str, Any]] = {
             "finish": {"status": State.DONE, "result": "1"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shlex
 import sys
 from collections.abc import Iterator
@@ -251,6 +252,10 @@ def test_what_failed_and_the_next_step(dibs: Shop) -> None:
     words = next(shlex.split(line) for line in text.splitlines() if "requeue" in line)
     assert words[1:] == ["requeue", "--task", "boom", "--queue", "a'b", "--error", "RuntimeError"]
     assert dibs("failed", "--since", "2h", "--error", "nothing").out == ""
+    (lately,) = dibs("failed", "--since", "2h", "--json").json
+    assert dibs(*shlex.split(lately["requeue"])[1:], "--dry-run", "--json").json["matching"] == 4
+    since = datetime.fromisoformat(re.findall(r"--since (\S+)", lately["requeue"])[0])
+    assert timedelta(hours=1.9) < datetime.now(UTC) - since < timedelta(hours=2.1)
 
     ended = dibs(*words[1:])
     assert (ended.code, ended.out) == (2, "")

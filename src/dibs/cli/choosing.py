@@ -16,8 +16,8 @@ from dibs.states import State
 
 R = TypeVar("R")
 
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_AGO = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
+_UNITS = {"S": "seconds", "M": "minutes", "H": "hours", "D": "days", "W": "weeks"}
+_AGO = re.compile(r"(\d+(?:\.\d+)?)([SMHDW])")
 
 
 def since_of(text: str) -> timedelta | datetime:
@@ -26,17 +26,17 @@ def since_of(text: str) -> timedelta | datetime:
     >>> since_of("1h30m"), since_of("2026-11-30 03:00")
     (datetime.timedelta(seconds=5400), datetime.datetime(2026, 11, 30, 3, 0, tzinfo=datetime.timezone.utc))
     """
-    text = text.strip().lower()
+    text = text.strip().upper()
     if re.fullmatch(rf"({_AGO.pattern})+", text):
         try:
             return sum((timedelta(**{_UNITS[unit]: float(number)}) for number, unit in _AGO.findall(text)), timedelta())
         except OverflowError:
-            raise click.BadParameter(f"{text} is longer than any queue has been there") from None
+            raise click.BadParameter(f"{text.lower()} is longer than any queue has been there") from None
     try:
-        moment = datetime.fromisoformat(text.removesuffix("utc").rstrip())
+        moment = datetime.fromisoformat(text.removesuffix("UTC").rstrip())
     except ValueError:
         raise click.BadParameter(
-            f"{text!r} is neither a duration, such as 90m, 2h or 3d, nor a time, such as 2026-11-30T03:00Z"
+            f"{text.lower()!r} is neither a duration, such as 90m, 2h or 3d, nor a time, such as 2026-11-30T03:00Z"
         ) from None
     # As every time that is printed here: whoever copies one gets the same moment.
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment

@@ -57,9 +57,10 @@ def failed(dibs: Dibs, context: click.Context, /, which: Filters, limit: int, as
         raise KeyboardInterrupt
     largest = sorted(groups, key=lambda group: (-group.count, group.task, group.error))
     program = context.find_root().info_name or "dibs"
+    since = _since(dibs, selection)
     for group in largest[:limit]:
         group.message = _message(dibs, group)
-        group.requeue = _requeue(program, group, which)
+        group.requeue = _requeue(program, group, which.get("queue"), since)
     if as_json:
         print_json(largest[:limit])
         return
@@ -104,14 +105,20 @@ def _message(dibs: Dibs, group: Group) -> str:
         return ""
 
 
-def _requeue(program: str, group: Group, which: Filters) -> str:
+def _since(dibs: Dibs, selection: Selection) -> datetime | None:
+    """Return the moment that --since meant: a duration would mean another one by the time that the command is pasted."""
+    if selection.chosen.ago is None:
+        return selection.chosen.since
+    return dibs.dialect.moment(selection.edge.since)
+
+
+def _requeue(program: str, group: Group, queue: str | None, since: datetime | None) -> str:
     """Return the command that sends the group round again."""
     words = [*program.split(), "requeue", "--task", group.task]
-    queue, since = which.get("queue"), which.get("since")
     if queue:
         words += ["--queue", queue]
-    if isinstance(since, datetime):
-        words += ["--since", since.isoformat()]
+    if since:
+        words += ["--since", f"{since:%Y-%m-%dT%H:%M:%SZ}"]
     return shlex.join([*words, *(["--error", group.error] if group.error else [])])
 
 
