@@ -26,7 +26,7 @@ from dibs.orders import Orders
 from dibs.places import Place
 from dibs.registry import Registry, Tasks
 from dibs.retries import MISFIT_WAIT
-from dibs.secrets import stamped
+from dibs.secrets import stamped, without
 from dibs.settings import MOST_PAYLOAD, MOST_RELEASES, WARN_PAYLOAD, Seconds, integer, seconds
 from dibs.tasks import Call, Job, Task
 
@@ -218,15 +218,19 @@ class Dibs(Orders, Hooks):
         )
 
     def handle(self, task: Task[Any, R], new: NewJob, enqueued: Enqueued) -> Job[R]:
-        if enqueued.differs:
-            logger.warning(
-                "%s with key %r is a duplicate of job %d, which has other arguments: nothing was enqueued",
-                task.name,
-                new.task_key,
-                enqueued.id,
-            )
-        elif not enqueued.created:
-            logger.info("%s with key %r is a duplicate of job %d", task.name, new.task_key, enqueued.id)
+        if not enqueued.created:
+            key = new.task_key or ""
+            if task.signature.has_secrets:  # a key may have been made of one
+                key = without(key, bytes(new.payload), task.signature.is_secret)
+            if enqueued.differs:
+                logger.warning(
+                    "%s with key %r is a duplicate of job %d, which has other arguments: nothing was enqueued",
+                    task.name,
+                    key,
+                    enqueued.id,
+                )
+            else:
+                logger.info("%s with key %r is a duplicate of job %d", task.name, key, enqueued.id)
         if self.events.handlers:
             self.events.tell_enqueued(new, enqueued)
         for tell in written.recorders:

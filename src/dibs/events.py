@@ -23,7 +23,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from dibs.errors import ConfigurationError
-from dibs.jobs import Enqueued, NewJob
+from dibs.jobs import Cancelled, Enqueued, NewJob
 from dibs.loop import TaskLoop
 from dibs.secrets import scrubbed, unstamped
 
@@ -125,6 +125,22 @@ class Events:
                     meta=meta_from(bytes(new.meta) if new.meta is not None else None),
                 )
             )
+
+    def tell_cancelled(self, job: Cancelled, reason: str | None) -> None:
+        """Tell that a job which waited was cancelled, in the process of whoever cancelled it."""
+        self.tell(
+            Event(
+                name="cancelled",
+                job_id=job.id,
+                task=job.task,
+                queue=job.queue,
+                attempts=job.attempts,
+                max_attempts=job.max_attempts,
+                key=job.key,
+                error=reason,
+                meta=meta_from(job.meta),
+            )
+        )
 
     def flush(self, timeout: float = LAST_WAIT) -> bool:
         """Wait until the handlers have been called for all that has happened; return False if that takes too long."""

@@ -94,25 +94,6 @@ class Waiting(NamedTuple):
     meta: str | None
 
 
-class Move(StrEnum):
-    """What a verdict does to its job; the same words as `states.Event`."""
-
-    FINISH = "finish"
-    RETRY = "retry"
-    FAIL = "fail"
-    CANCEL = "cancel"
-    RELEASE = "release"
-
-
-TARGETS = {
-    Move.FINISH: State.DONE,
-    Move.RETRY: State.READY,
-    Move.FAIL: State.FAILED,
-    Move.CANCEL: State.CANCELLED,
-    Move.RELEASE: State.READY,
-}
-
-
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What is done about an outcome, for the claim `(id, claims)`. Settling carries it out.
 
@@ -151,6 +132,20 @@ class Renewal(NamedTuple):
     cancelling: set[int]
 
 
+class Cancelled(NamedTuple):
+    """A job that a person's wish to cancel has met. `waited`: it was ready, and has ended; else it runs and is asked
+    to end."""
+
+    id: int
+    waited: bool
+    task: str
+    queue: str
+    attempts: int
+    max_attempts: int
+    key: str | None
+    meta: str | None
+
+
 class Expired(NamedTuple):
     """A claim that upkeep took back, and what the job is now."""
 
@@ -171,7 +166,8 @@ class Expired(NamedTuple):
 RECORD_COLUMNS = (
     "id, queue, task, payload{as_text}, task_key, priority, status, run_at, attempts, max_attempts, crashes, releases, claims, "
     "lease_owner, lease_until, lease, created_at, started_at, finished_at, expires_at, retention, key_until, "
-    "result{as_text}, error, errors{as_text}, meta{as_text}, cancel_requested_at, progress{as_text}, checkpoint{as_text}"
+    "result{as_text}, error, errors{as_text}, meta{as_text}, cancel_requested_at, cancel_requested_by, cancel_reason, "
+    "progress{as_text}, checkpoint{as_text}"
 )
 
 
@@ -179,8 +175,9 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A job as its row said when it was looked up. Times are aware UTC, durations seconds.
 
     `payload`, `result`, `errors`, `meta`, `progress` and `checkpoint` are plain JSON values. `duplicates` counts
-    the enqueues with the same key that were refused for the sake of this job. Secret arguments are masked in
-    `payload`, so that nothing that is made of a record can show them; who needs them asks the table.
+    the enqueues with the same key that were refused for the sake of this job. Secret arguments are masked, here and
+    wherever else on the row their values stand, and so is a secret result: nothing that is made of a record can show
+    them; who needs them asks the table.
     """
 
     id: int
@@ -210,6 +207,8 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     errors: list[Any]
     meta: Any
     cancel_requested_at: datetime | None
+    cancel_requested_by: str | None
+    cancel_reason: str | None
     progress: Any
     checkpoint: Any
     duplicates: int = 0

@@ -7,27 +7,27 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any
-
-from msgspec.structs import replace
+from typing import Unpack
 
 from dibs.connections import Connections
+from dibs.dialects.selecting import Edge
 from dibs.errors import InvalidArgument, JobNotFound, KeyTaken
-from dibs.jobs import JobRecord
+from dibs.events import Events
+from dibs.filters import Filter, Filters, cancellable, filter_of, requeuable
+from dibs.jobs import Cancelled, JobRecord
 from dibs.limits import check_text
 from dibs.registry import Registry
-from dibs.secrets import masked
+from dibs.secrets import concealed
+from dibs.selections import ID_BATCH, Selection
 from dibs.settings import LONGEST_QUEUE, integer, name
-from dibs.states import State
-
-#: Ids in one statement, at most: beyond some thousands optimizers give up the index.
-ID_BATCH = 1_000
 
 
 class Orders(Registry, Connections):
     """The part of an app that answers questions and takes orders. Its tasks say which arguments are secret."""
+
+    events: Events
 
     def job(self, job_id: int) -> JobRecord:
         """Look one job up. Raises JobNotFound."""
@@ -35,57 +35,107 @@ class Orders(Registry, Connections):
         found = self.store.run(lambda: self.dialect.find(job_id))
         if found is None:
             raise JobNotFound(job_id)
-        return self._masked(found)
+        return self.shown(found)
 
-    def jobs(
-        self, *, status: str | None = None, queue: str | None = None, limit: int = 100, before: int = 2**62
-    ) -> list[JobRecord]:
-        """Look the newest jobs up, newest first; `before` an id, to go on from the last page."""
-        if status is not None and status not in list(State):
-            raise InvalidArgument("status", f"is one of {', '.join(State)}, not {status!r:.40}")
+    def jobs(self, *, limit: int = 100, before: int = 2**62, **which: Unpack[Filters]) -> list[JobRecord]:
+        """Look the newest jobs up that fit all filters, newest first; `before` an id, to go on from the last page."""
+        chosen = filter_of(**which)
         _ids(before)
         integer(limit, "limit", low=0, high=1_000_000)
-        found = self.store.run(
-            lambda: self.dialect.list_jobs(status=status and str(status), queue=queue, before=before, limit=limit)
-        )
-        return [self._masked(job) for job in found]
+        edge = self.store.run(lambda: self.dialect.edge(chosen)) if chosen.has_since else Edge(0)
+        found = self.store.run(lambda: self.dialect.list_jobs(chosen, edge, before=before, limit=limit))
+        return [self.shown(job) for job in found]
 
-    def _masked(self, job: JobRecord) -> JobRecord:
+    def shown(self, job: JobRecord) -> JobRecord:
         """Mask what is secret by the task's code as it is now, too: an older row does not say so itself."""
         task = self.task_named(job.task)
-        if task is None or not task.signature.has_secrets or not isinstance(job.payload, dict):
+        if task is None or not task.signature.has_secrets:
             return job
-        return replace(job, payload=masked(job.payload, task.signature.secrets_in(job.payload)))
+        values = {name: getattr(job, name) for name in JobRecord.__struct_fields__}
+        return JobRecord(**concealed(values, task.signature.secrets_in(job.payload or ())))
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Return how many jobs each queue has in each status. Reads every row of the queue's table."""
         return self.store.run(self.dialect.counts)
 
-    def cancel(self, job_ids: int | Iterable[int], *, reason: str | None = None) -> list[int]:
-        """Cancel jobs; return the ids for which that holds from now on.
+    def select(self, **which: Unpack[Filters]) -> Selection:
+        """Return the jobs that fit all filters, to be counted and gone through; see `Selection`."""
+        return Selection(self.store, filter_of(**which))
+
+    def to_cancel(self, **which: Unpack[Filters]) -> Selection:
+        """Return the jobs that `cancel` would take by these filters."""
+        return Selection(self.store, cancellable(_filter(which)))
+
+    def to_requeue(self, *, force: bool = False, **which: Unpack[Filters]) -> Selection:
+        """Return the jobs that `requeue` would take by these filters."""
+        return Selection(self.store, requeuable(_filter(which), force=force))
+
+    def cancel(
+        self,
+        job_ids: int | Iterable[int] | None = None,
+        *,
+        reason: str | None = None,
+        by: str = "",
+        **which: Unpack[Filters],
+    ) -> list[int]:
+        """Cancel jobs, by their ids or by filters; return the ids for which that holds from now on.
 
         A ready job is cancelled at once. A running one is asked to end: an async task is cancelled, other code is
         told through `current_job().cancel_requested`; whatever it then does, it ends cancelled and is not retried.
-        Ids that are missing from the answer had ended already, or never were.
+        Ids that are missing from the answer had ended already, or never were. `reason` becomes the job's error, and
+        is kept with `by` (whom this process runs as, if not said) from now on.
+
+        By filters (see `Filters`) those that fit all of them, ready and running ones unless `status` says less; in
+        transactions of 1,000. What somebody's transaction holds just then is left as it is.
+        Raises InvalidArgument where neither ids nor a filter are given, or both.
         """
         check_text(reason or "", "reason")
+        by = name(by or whoami(), "by", longest=255)
         cancelled: list[int] = []
+        if job_ids is None:
+            for _, done in self.to_cancel(**which).cancel(reason=reason, by=by):
+                cancelled += self.took_cancelled(done, reason)
+            return cancelled
+        _only_ids(which)
         for ids in _batches(job_ids):
-            cancelled += self.store.run(partial(self.dialect.cancel, ids, reason=reason))
+            done = self.store.run(partial(self.dialect.cancel, ids, reason=reason, by=by))
+            cancelled += self.took_cancelled(done, reason)
         return cancelled
 
-    def requeue(self, job_ids: int | Iterable[int], *, force: bool = False) -> list[int]:
+    def took_cancelled(self, done: Sequence[Cancelled], reason: str | None) -> list[int]:
+        """Tell of the jobs that waited and have ended; return the ids of all. Of running ones their worker tells."""
+        if "cancelled" in self.events.handlers:
+            for job in done:
+                if job.waited:
+                    self.events.tell_cancelled(job, reason)
+        return [job.id for job in done]
+
+    def requeue(
+        self, job_ids: int | Iterable[int] | None = None, *, force: bool = False, **which: Unpack[Filters]
+    ) -> list[int]:
         """Send failed or cancelled jobs (with `force` done ones, too) round again, due now; return their ids.
 
         Their attempts start from 0. Failed and cancelled ones keep their checkpoint, done ones begin anew. Ids that
-        are missing from the answer were in another status. Raises KeyTaken when another job holds the key of some by now; the others have been requeued then.
+        are missing from the answer were in another status. Raises KeyTaken when another job holds the key of some by
+        now; the others have been requeued then.
+
+        By filters (see `Filters`) those that fit all of them: failed ones alone, unless `status` says otherwise, since
+        what a person cancelled should not come back by the way. In transactions of 1,000. What somebody's transaction
+        holds just then is left as it is.
+        Raises InvalidArgument where neither ids nor a filter are given, or both.
         """
         moved: list[int] = []
         refused: dict[int, int] = {}
-        for ids in _batches(job_ids):
-            now_moved, now_refused = self.store.run(partial(self.dialect.requeue, ids, force=force))
-            moved += now_moved
-            refused |= now_refused
+        if job_ids is None:
+            for _, now_moved, now_refused in self.to_requeue(force=force, **which).requeue(force=force):
+                moved += now_moved
+                refused |= now_refused
+        else:
+            _only_ids(which)
+            for ids in _batches(job_ids):
+                now_moved, now_refused = self.store.run(partial(self.dialect.requeue, ids, force=force))
+                moved += now_moved
+                refused |= now_refused
         if refused:
             raise KeyTaken(refused, moved)
         return moved
@@ -96,7 +146,7 @@ class Orders(Registry, Connections):
         What runs goes on. Workers learn of it within one poll.
         """
         queue = name(queue, "queue", longest=LONGEST_QUEUE)
-        by = name(by or _whoami(), "by", longest=255)
+        by = name(by or whoami(), "by", longest=255)
         return self.store.run(lambda: self.dialect.pause(queue, by=by))
 
     def resume(self, queue: str) -> bool:
@@ -114,21 +164,30 @@ class Orders(Registry, Connections):
         """`job` for async code."""
         return await asyncio.to_thread(self.job, job_id)
 
-    async def ajobs(self, **which: Any) -> list[JobRecord]:
+    async def ajobs(self, *, limit: int = 100, before: int = 2**62, **which: Unpack[Filters]) -> list[JobRecord]:
         """`jobs` for async code."""
-        return await asyncio.to_thread(lambda: self.jobs(**which))
+        return await asyncio.to_thread(lambda: self.jobs(limit=limit, before=before, **which))
 
     async def acounts(self) -> dict[str, dict[str, int]]:
         """`counts` for async code."""
         return await asyncio.to_thread(self.counts)
 
-    async def acancel(self, job_ids: int | Iterable[int], *, reason: str | None = None) -> list[int]:
+    async def acancel(
+        self,
+        job_ids: int | Iterable[int] | None = None,
+        *,
+        reason: str | None = None,
+        by: str = "",
+        **which: Unpack[Filters],
+    ) -> list[int]:
         """`cancel` for async code."""
-        return await asyncio.to_thread(lambda: self.cancel(job_ids, reason=reason))
+        return await asyncio.to_thread(lambda: self.cancel(job_ids, reason=reason, by=by, **which))
 
-    async def arequeue(self, job_ids: int | Iterable[int], *, force: bool = False) -> list[int]:
+    async def arequeue(
+        self, job_ids: int | Iterable[int] | None = None, *, force: bool = False, **which: Unpack[Filters]
+    ) -> list[int]:
         """`requeue` for async code."""
-        return await asyncio.to_thread(lambda: self.requeue(job_ids, force=force))
+        return await asyncio.to_thread(lambda: self.requeue(job_ids, force=force, **which))
 
     async def apause(self, queue: str, *, by: str = "") -> bool:
         """`pause` for async code."""
@@ -137,6 +196,20 @@ class Orders(Registry, Connections):
     async def aresume(self, queue: str) -> bool:
         """`resume` for async code."""
         return await asyncio.to_thread(self.resume, queue)
+
+
+def _filter(which: Filters) -> Filter:
+    """Return the filters of an order; raise InvalidArgument where there are none: nobody means all jobs by saying nothing."""
+    if all(value is None for value in which.values()):
+        raise InvalidArgument(
+            "job_ids", f"is missing: name jobs by their ids, or by {', '.join(Filters.__annotations__)}"
+        )
+    return filter_of(**which)
+
+
+def _only_ids(which: Filters) -> None:
+    if any(value is not None for value in which.values()):
+        raise InvalidArgument("job_ids", "goes without filters: name jobs by their ids or by filters, not by both")
 
 
 def _batches(job_ids: int | Iterable[int]) -> list[list[int]]:
@@ -152,7 +225,8 @@ def _ids(job_ids: int | Iterable[int]) -> list[int]:
     return sorted(set(ids))
 
 
-def _whoami() -> str:
+def whoami() -> str:
+    """Return who runs this process, and where: what is written down of whoever pauses or cancels."""
     import getpass
     import socket
 

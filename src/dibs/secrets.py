@@ -11,7 +11,7 @@ import json
 import logging
 import re
 import typing
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 from urllib.parse import quote, quote_plus
 
@@ -26,6 +26,12 @@ MASK = "•••"
 
 #: Under which name `meta` has the names of a job's secret arguments.
 NAMES = "dibs.secret"
+
+#: Stands among those names where the result is secret. No argument can be called so.
+RESULT = "return"
+
+#: Where else on a job's row the value of an argument may have got to.
+ELSEWHERE = ("task_key", "result", "error", "errors", "cancel_reason", "meta", "progress", "checkpoint")
 
 #: Shorter values (characters) are not looked for in texts: they would be found in half of all words.
 SHORTEST = 3
@@ -93,6 +99,41 @@ def masked(payload: Any, names: Iterable[str]) -> Any:
     return {**payload, **{name: MASK for name in names if payload.get(name) is not None}}
 
 
+def concealed(job: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """Return what may be shown of a job, given the names of its secrets: the arguments masked, their values taken out
+    of everything else on its row, and the result masked where it is secret itself.
+
+    >>> shown = concealed({"payload": {"pin": "7412"}, "task_key": "zoe-7412", "result": 7412}, ["pin"])
+    >>> shown["task_key"], shown["result"]
+    ('zoe-•••', '•••')
+    """
+    shown = dict(job)
+    if not names:
+        return shown
+    payload = job["payload"] if isinstance(job["payload"], dict) else {}
+    forms = _forms_in(payload, lambda name: name in names)
+    for field in ELSEWHERE if forms else ():
+        if field in shown:
+            shown[field] = _hidden(shown[field], forms)
+    if RESULT in names and shown.get("result") is not None:
+        shown["result"] = MASK
+    shown["payload"] = masked(job["payload"], names)
+    return shown
+
+
+def _hidden(value: Any, forms: Sequence[str]) -> Any:
+    """Return a JSON value without the forms of secret values."""
+    if isinstance(value, str):
+        return _cut_out(value, forms)
+    if isinstance(value, dict):
+        return {_cut_out(str(name), forms): _hidden(each, forms) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_hidden(each, forms) for each in value]
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value if _cut_out(str(value), forms) == str(value) else MASK
+    return value
+
+
 # -- in texts ----------------------------------------------------------------------------------------
 
 
@@ -108,9 +149,18 @@ def without(text: str, payload: str | bytes, is_secret: Callable[[str], bool]) -
         arguments = None
     if not isinstance(arguments, dict):
         return text
+    return _cut_out(text, _forms_in(arguments, is_secret))
+
+
+def _forms_in(arguments: Mapping[str, Any], is_secret: Callable[[str], bool]) -> list[str]:
+    """Return how the values of the secret arguments may stand in a text, the longest first: a secret that is a part
+    of another must not break that up."""
     leaves = {leaf for name, value in arguments.items() if is_secret(name) for leaf in _leaves(value)}
-    forms = {form for leaf in leaves for form in _forms(leaf)}
-    for form in sorted(forms, key=len, reverse=True):  # a secret that is a part of another must not break that up
+    return sorted({form for leaf in leaves for form in _forms(leaf)}, key=len, reverse=True)
+
+
+def _cut_out(text: str, forms: Iterable[str]) -> str:
+    for form in forms:
         if len(form) >= LONG_ENOUGH:
             text = text.replace(form, MASK)
         elif len(form) >= SHORTEST and form in text:

@@ -20,7 +20,7 @@ from dibs.codec import Codec
 from dibs.decoding import join
 from dibs.errors import ConfigurationError, InvalidArgument
 from dibs.limits import check_text
-from dibs.secrets import holds_secret
+from dibs.secrets import RESULT, holds_secret
 
 _read_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -54,6 +54,7 @@ class Signature:
         for parameter in declared.parameters.values():
             self._declare(parameter, self._resolve(function, parameter.name, parameter.annotation))
         self.returns: Any = self._resolve(function, "return", declared.return_annotation)
+        self._result_is_secret = holds_secret(self.returns)
 
     # -- at registration ---------------------------------------------------------------------------
 
@@ -108,19 +109,20 @@ class Signature:
             raise ConfigurationError(f"{where}: {error}") from error
         return annotation
 
-    # -- which arguments are secret ------------------------------------------------------------------
+    # -- what is secret ------------------------------------------------------------------------------
 
     @property
     def has_secrets(self) -> bool:
-        return bool(self._secret) or self._others_are_secret
+        return bool(self._secret) or self._others_are_secret or self._result_is_secret
 
     def is_secret(self, name: str) -> bool:
         """Must this argument be masked wherever its job is shown?"""
         return name in self._secret or (self._others_are_secret and name not in self._annotations)
 
     def secrets_in(self, kwargs: Iterable[str]) -> list[str]:
-        """Return the names of the arguments that are secret in a call with these keywords."""
-        return [*self._secret, *(name for name in kwargs if name not in self._secret and self.is_secret(name))]
+        """Return the names of what is secret in a call with these keywords: arguments, and RESULT for the result."""
+        others = [name for name in kwargs if name not in self._secret and self.is_secret(name)]
+        return [*self._secret, *others, *[RESULT] * self._result_is_secret]
 
     # -- for each job ------------------------------------------------------------------------------
 

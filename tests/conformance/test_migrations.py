@@ -16,9 +16,10 @@ from conformance.faults import Failing, Fault
 from conformance.test_keys_at_once import at_once
 from databases import NAMES, Database, new_database
 from dibs import Dibs, migrations
-from dibs.errors import CodeTooOld, DatabaseUnavailable, SchemaError
-from dibs.jobs import JobRecord, NewJob
+from dibs.errors import CodeTooOld, DatabaseUnavailable, SchemaError, UnsuitableDatabase
+from dibs.jobs import JobRecord, Lane, NewJob, Settled, Verdict
 from dibs.ops import Execute
+from dibs.states import State
 
 
 @pytest.fixture(params=NAMES)
@@ -29,6 +30,9 @@ def bare(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
         database = Database(name, url)
         yield database
         database.close()
+
+
+ALL = ["0001 initial", "0002 cancel_reason"]
 
 
 def migrate(database: Database) -> list[str]:
@@ -74,7 +78,7 @@ def meta(database: Database, **values: int) -> None:
 
 def test_migrate_makes_the_tables_once(bare: Database) -> None:
     """What was applied is named; asked again there is nothing to apply, and what is there stays."""
-    assert migrate(bare) == ["0001 initial"]
+    assert migrate(bare) == ALL
     assert works(bare)
     assert migrate(bare) == []
     assert bare.app().counts() == {"q": {"ready": 1}}
@@ -83,7 +87,7 @@ def test_migrate_makes_the_tables_once(bare: Database) -> None:
 def test_two_that_migrate_at_once(bare: Database) -> None:
     """They wait for each other: each migration is applied by one of them."""
     applied = at_once(*[lambda: migrate(bare)] * 3)
-    assert sorted(applied) == [[], [], ["0001 initial"]]  # type: ignore[type-var]
+    assert sorted(name for names in applied for name in names) == ALL  # type: ignore[attr-defined]
     assert works(bare)
 
 
@@ -132,19 +136,19 @@ def test_missing_tables(bare: Database) -> None:
 def test_tables_that_are_too_old(bare: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """For code that needs newer ones: it says which version is there and which is needed."""
     migrate(bare)
-    monkeypatch.setattr(migrations, "SCHEMA", 3)
-    monkeypatch.setattr(migrations, "OLDEST_SCHEMA", 2)
+    monkeypatch.setattr(migrations, "SCHEMA", 4)
+    monkeypatch.setattr(migrations, "OLDEST_SCHEMA", 3)
     if bare.app().dialect.migrates_itself:
         pytest.skip("it is migrated instead")
     for ask in asks(bare.app()):
-        with pytest.raises(SchemaError, match=r"at version 1 .*needs 3.*run `dibs migrate`"):
+        with pytest.raises(SchemaError, match=r"at version 2 .*needs 4.*run `dibs migrate`"):
             ask()
 
 
 def test_new_code_on_older_tables(bare: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rolling deploy: code that knows a newer schema, and can do without it, works."""
     migrate(bare)
-    monkeypatch.setattr(migrations, "SCHEMA", 2)
+    monkeypatch.setattr(migrations, "SCHEMA", 3)
     assert works(bare)
 
 
@@ -156,13 +160,50 @@ def test_old_code_on_newer_tables(bare: Database) -> None:
     assert migrate(bare) == []
 
 
+def test_migrating_under_a_running_worker_of_the_version_before(bare: Database) -> None:
+    """Its connections, with the statements that are prepared on them, and its claims go on."""
+    app = bare.app()
+    connection = app.store.open()
+    ((_, _, text), *_) = migrations.files(app.dialect)
+    for statement in migrations.statements(text):
+        connection.answer(Execute(statement, {}))
+    task = app.task(name="t", queue="q")(lambda: None)
+    app.store._prepare = False  # it found these tables good when it started
+    job = task.enqueue()
+    lane = {"since": None, "tasks": app.dialect.names(["t"]), "worker": "older", "lease": 60.0, "start": 9, "limit": 9}
+    (claim,) = app.store.run(lambda: app.dialect.claim(Lane("q", 0), **lane))  # type: ignore[arg-type]
+    assert migrate(bare) == ALL[1:]
+    assert app.store.run(lambda: app.dialect.renew([(claim.id, claim.claims)], worker="older", lease=60.0)).renewed
+    verdict = Verdict(id=claim.id, claims=claim.claims, status=State.DONE, attempts=1, keep=60.0)
+    assert app.store.run(lambda: app.dialect.settle([verdict], worker="older")) == {job.id: Settled.NOW}
+    connection.close()
+    app.close()
+
+
 def test_tables_that_declare_the_code_too_old(bare: Database) -> None:
     """Where the newer schema really can't be worked on any more, it says so itself."""
     migrate(bare)
     meta(bare, schema=7, oldest_code=5)
     for ask in asks(bare.app()):
-        with pytest.raises(CodeTooOld, match=r"at least 5.*knows 1.*newer dibs"):
+        with pytest.raises(CodeTooOld, match=r"at least 5.*knows 2.*newer dibs"):
             ask()
+
+
+@pytest.mark.parametrize("prefix", ["", "billing_"])
+def test_a_table_without_row_locks(bare: Database, prefix: str) -> None:
+    """Where an engine has none, it is refused with the statement that cures it; whatever the tables' names begin with,
+    and whatever other queues' tables are in."""
+    if bare.kind != "mysql":
+        pytest.skip("it has one engine")
+    app, other = bare.app(prefix=prefix), bare.app(prefix="other_")
+    app.migrate()
+    other.migrate()
+    bare.execute("ALTER TABLE other_dibs_queues ENGINE = MyISAM")
+    assert app.counts() == {}
+    bare.execute(f"ALTER TABLE {prefix}dibs_queues ENGINE = MyISAM")
+    app.close()
+    with pytest.raises(UnsuitableDatabase, match=f"ALTER TABLE {prefix}dibs_queues ENGINE = InnoDB"):
+        app.counts()
 
 
 def test_tables_that_were_dropped_meanwhile(bare: Database) -> None:

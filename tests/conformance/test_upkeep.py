@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.hands import FUTURE, PAST, WORKER, Queue, new_job, verdict
+from conformance.hands import FUTURE, PAST, WORKER, Queue, new_job, promptly, verdict
 from conformance.test_keys_at_once import at_once
 from conformance.test_settle import kept_for
 from dibs.jobs import Expired, Settled
+from dibs.ops import Execute
 from dibs.retries import MAX_CRASHES
 from dibs.states import State
 
@@ -188,6 +189,22 @@ def test_requeued_meanwhile_is_not_pruned(queue: Queue) -> None:
     assert queue.do(lambda: queue.dialect.prune(found)) == 0
     assert queue.status(job_id) is State.READY
     assert queue.record(job_id).expires_at is None
+
+
+def test_pruning_passes_over_what_others_hold(locking: Queue) -> None:
+    """However many of the oldest rows they are: it comes to its end, and what is free is gone."""
+    locking.enqueue(*[new_job() for _ in range(1_100)])
+    claims = locking.claim(limit=1_100)
+    locking.settle(*[verdict(claim, State.DONE) for claim in claims])
+    locking.execute("UPDATE dibs_jobs SET expires_at = :past", past=PAST)
+    held = sorted(locking.statuses())[:1_050]
+    with locking.transaction() as connection:
+        lock = "UPDATE dibs_jobs SET retention = 12345 WHERE id <= :last"
+        connection.answer(Execute(lock, {"last": held[-1]}))
+        with promptly(5.0):
+            assert locking.app.prune() == 50
+    assert sorted(locking.statuses()) == held
+    assert locking.app.prune() == 1_050
 
 
 # -- chores ----------------------------------------------------------------------------------------

@@ -13,14 +13,14 @@ from house.sources import PACKAGE, name_of, python_files, tree
 #: From what all may know to what nobody need know. A package stands for all that is in it.
 LAYERS = [
     {"errors"},
-    {"states", "limits", "troubles", "written"},
+    {"states", "limits", "troubles", "tracebacks", "written"},
     {"retries", "jobs", "ops"},
-    {"params", "settings", "encoding", "decoding", "codec", "signatures", "secrets", "loop"},
+    {"params", "settings", "filters", "encoding", "decoding", "codec", "signatures", "secrets", "loop"},
     {"dialects"},
     {"bindings"},
     {"migrations"},
     {"store"},
-    {"tasks", "running", "bulk", "events", "hooks", "places", "rollbacks"},
+    {"tasks", "running", "bulk", "events", "hooks", "places", "rollbacks", "selections"},
     {"registry", "ambient"},
     {"connections", "orders"},
     {"app"},
@@ -35,7 +35,19 @@ RANKS = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 LATE = {("app", "worker"), ("orders", "worker"), ("__init__", "app"), ("cli", "demo")}
 
 #: No I/O, no clock, no thread: what is decided here can be tried by hand.
-PURE = ["errors", "states", "limits", "troubles", "retries", "jobs", "ops", "params", "worker/lanes", "worker/verdicts"]
+PURE = [
+    "errors",
+    "states",
+    "limits",
+    "troubles",
+    "retries",
+    "jobs",
+    "ops",
+    "params",
+    "tracebacks",
+    "worker/lanes",
+    "worker/verdicts",
+]
 IMPURE = {
     "time",
     "os",

@@ -33,9 +33,6 @@ WITHOUT_CLAIMS = {
 }
 WITHOUT_OWNER = {"ASK_RUNNING"}
 
-#: Statements whose status is a parameter: a person's filters, which are not hot.
-STATUS_AS_PARAMETER = {"LIST_STATUS", "LIST_BOTH"}
-
 
 def conditions(text: str) -> str:
     """Return a statement without what it sets: what is left says which rows it means."""
@@ -79,7 +76,7 @@ def test_statuses_are_literals() -> None:
     odd = [
         (database, constant)
         for database, constant, text in STATEMENTS
-        if constant not in STATUS_AS_PARAMETER and re.search(r"\bstatus\s*(=|<>|IN)\s*\(?(CAST\()?:", conditions(text))
+        if re.search(r"\bstatus\s*(=|<>|IN)\s*\(?(CAST\()?:", conditions(text))
     ]
     assert odd == []
 

@@ -7,12 +7,13 @@ is written here is what happens.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import assert_type
 
 import pytest
 
-from dibs import Dibs, InvalidArgument
+from dibs import Dibs, InvalidArgument, JobRecord, State
 from dibs.tasks import AsyncTask, Call, Job, SyncTask
 
 
@@ -49,3 +50,15 @@ def test_tasks_keep_their_signatures(tmp_path: Path) -> None:
         add.using(priority="high")  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         add.using(color="red")  # type: ignore[call-arg]
+
+
+def test_filters_are_typed(tmp_path: Path) -> None:
+    """Orders take jobs by their ids or by the filters that there are; a filter that is misspelt is an error."""
+    app = Dibs(f"sqlite:///{tmp_path}/dibs.db")
+    assert_type(app.requeue(task="t", status=["failed", State.CANCELLED], since=timedelta(hours=3)), list[int])
+    assert_type(app.cancel([7], reason="why"), list[int])
+    assert_type(app.jobs(error="ValueError", limit=3), list[JobRecord])
+    with pytest.raises(TypeError):
+        app.cancel(tsak="t")  # type: ignore[call-arg]
+    with pytest.raises(InvalidArgument):
+        app.requeue(since="3h")  # type: ignore[arg-type]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
+import shlex
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -234,6 +236,83 @@ def test_requeue_where_the_key_is_taken(dibs: Shop) -> None:
     assert ended.err.count("\n") == 1
 
 
+def test_what_failed_and_the_next_step(dibs: Shop) -> None:
+    """Grouped by task and exception, with the command to paste: it says how many it means, and does it when told to."""
+    assert "no failed jobs" in dibs("failed").err
+    jobs = [dibs.enqueue("boom") for _ in range(3)]
+    odd = dibs.enqueue("boom", "-q", "a'b")
+    dibs.enqueue("add", "--args", "[1]")
+    dibs.work()
+    (group,) = dibs("failed", "--json").json
+    assert (group["task"], group["error"], group["count"]) == ("boom", "RuntimeError", 4)
+    assert group["message"] == "the oven is cold"
+    assert group["sample"] in [*jobs, odd]
+    assert group["requeue"] == "dibs requeue --task boom --error RuntimeError"
+    text = dibs("failed", "--queue", "a'b").out
+    assert "1 job of boom: RuntimeError: the oven is cold" in text
+    words = next(shlex.split(line) for line in text.splitlines() if "requeue" in line)
+    assert words[1:] == ["requeue", "--task", "boom", "--queue", "a'b", "--error", "RuntimeError"]
+    assert dibs("failed", "--since", "2h", "--error", "nothing").out == ""
+    (lately,) = dibs("failed", "--since", "2h", "--json").json
+    assert dibs(*shlex.split(lately["requeue"])[1:], "--dry-run", "--json").json["matching"] == 4
+    since = datetime.fromisoformat(re.findall(r"--since (\S+)", lately["requeue"])[0])
+    assert timedelta(hours=1.9) < datetime.now(UTC) - since < timedelta(hours=2.1)
+
+    ended = dibs(*words[1:])
+    assert (ended.code, ended.out) == (2, "")
+    assert "requeue 1 job? Say --yes" in ended.err
+    looked = dibs(*words[1:], "--dry-run")
+    assert looked.out.splitlines()[0] == "would requeue 1 job"
+    assert dibs(*words[1:], "--dry-run", "--json").json["samples"][0]["id"] == odd
+    assert dibs.status_of(odd) == "failed"
+    assert dibs(*words[1:], "--yes").out == "requeued 1 job\n"
+    assert dibs.status_of(odd) == "ready"
+    ended = dibs(*shlex.split(group["requeue"])[1:], "--yes", "--json")
+    assert ended.json == {"matching": 3, "requeued": 3, "refused": [], "left": 0}
+    assert (ended.code, ended.err) == (0, "")
+
+
+def test_cancel_by_filters(dibs: Shop) -> None:
+    """All that are given must fit; how many ended and how many are asked to end is told apart."""
+    one, two = dibs.enqueue("add", "--args", "[1]", "--key", "k"), dibs.enqueue("boom")
+    listed = dibs("jobs", "--json", "--task", "add", "--key", "k", "--since", "1m", "--status", "ready").json
+    assert [job["id"] for job in listed] == [one]
+    assert dibs("cancel", "--task", "add", "--since", "2026-01-01 00:00:00 UTC", "--yes").out == "cancelled 1 job\n"
+    assert (dibs.status_of(one), dibs.status_of(two)) == ("cancelled", "ready")
+    assert dibs("cancel", "--status", "ready", "--yes", "--json").json == {
+        "matching": 1,
+        "cancelled": 1,
+        "asked": 0,
+        "left": 0,
+    }
+    assert dibs("cancel", "--task", "add", "--yes").out == "cancelled 0 jobs\n"
+    again = dibs.enqueue("add", "--args", "[1]", "--key", "k")
+    ended = dibs("requeue", "--status", "cancelled", "--yes")
+    assert (ended.code, ended.out) == (1, "requeued 1 job\n")
+    assert f"job {one} (held by job {again})" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["cancel"], "which jobs?"),
+        (["requeue", "7", "--task", "add"], "not by both"),
+        (["requeue", "7", "--dry-run"], "--dry-run goes with filters"),
+        (["cancel", "--status", "done", "--yes"], "only ready and running jobs"),
+        (["requeue", "--status", "done", "--yes"], "only done again with force"),
+        (["jobs", "--since", "yesterday"], "neither a duration"),
+        (["jobs", "--since", "9" * 30 + "d"], "longer than"),
+        (["failed", "--queue", ""], "queue: must not be empty"),
+    ],
+)
+def test_filters_are_checked(here: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:
+    """A line, and 2."""
+    ended = Command(capsys)(*arguments, "--url", f"sqlite:///{here / 'new.db'}")
+    assert (ended.code, ended.out) == (2, "")
+    assert said in ended.err
+    assert ended.err.count("\n") == 1
+
+
 def test_pause_and_resume(dibs: Shop) -> None:
     """Nothing of a paused queue starts until it is resumed; saying either twice is no error."""
     job_id = dibs.enqueue("add", "--args", "[1]", "-q", "mail")
@@ -280,7 +359,7 @@ def test_migrate(name: str, here: Path, capsys: pytest.CaptureFixture[str]) -> N
             assert "dibs migrate" in ended.err
             assert dibs("worker", write_jobs(here), "--burst", "--url", url).code == 4
         ended = dibs("migrate", "--url", url)
-        assert (ended.code, ended.out) == (0, "applied 0001 initial\n")
+        assert (ended.code, ended.out) == (0, "applied 0001 initial\napplied 0002 cancel_reason\n")
         ended = dibs("migrate", "--url", url)
         assert (ended.code, ended.out.partition(":")[0]) == (0, "nothing to do")
         assert dibs("status", "--url", url).code == 0

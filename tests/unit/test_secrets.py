@@ -13,7 +13,7 @@ import pydantic
 import pytest
 
 from databases import Database
-from dibs import Dibs, InvalidArgument, JobFailed, Secret
+from dibs import Dibs, InvalidArgument, JobFailed, Secret, current_job
 from dibs.cli.run import run as run_command
 from dibs.secrets import MASK, holds_secret, masked, scrubbed, stamped, unstamped, without
 
@@ -194,6 +194,45 @@ def test_what_a_job_shows(
     for text in (repr(record), outputs.out + outputs.err, str(caught.value), caplog.text):
         assert "hunter2" not in text
         assert "tok-123456" not in text
+
+
+def test_values_that_got_elsewhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """In a key, a result, a note, a checkpoint or a reason: the values of secret arguments are masked in all that shows
+    the job, and a secret result as a whole; in every process. Whoever asks for the result itself gets it."""
+    app = Dibs(f"sqlite:///{tmp_path / 'jobs.db'}")
+
+    @app.task(name="token")
+    def token(password: Secret[str]) -> Secret[dict[str, int]]:
+        current_job().progress(0.5, note=f"with {password}")
+        current_job().checkpoint([password])
+        return {"made from it": 7412}
+
+    @app.task(name="echo")
+    def echo(password: Secret[str], pin: Secret[int]) -> list[Any]:
+        return [{password: pin}, f"{pin}", 12]
+
+    jobs = [token.using(key=f"for-{PASSWORD}").enqueue(PASSWORD), echo.enqueue(PASSWORD, 7412)]
+    caplog.set_level(logging.INFO)
+    token.using(key=f"for-{PASSWORD}").enqueue(PASSWORD)
+    app.worker(burst=True).run()
+    assert [job.join(timeout=5) for job in jobs] == [{"made from it": 7412}, [{PASSWORD: 7412}, "7412", 12]]
+    waiting = echo.enqueue(PASSWORD, 7412)
+    app.cancel(waiting.id, reason=f"{PASSWORD} is out")
+    elsewhere = Dibs(f"sqlite:///{tmp_path / 'jobs.db'}")
+    for shown in (app, elsewhere):
+        assert shown.job(jobs[0].id).result == MASK
+        assert shown.job(jobs[0].id).task_key == f"for-{MASK}"
+        assert shown.job(jobs[1].id).result == [{MASK: MASK}, MASK, 12]
+        assert shown.job(waiting.id).error == f"{MASK} is out"
+        assert not any(secret in repr(shown.jobs()) for secret in (PASSWORD, "7412"))
+    capsys.readouterr()
+    run_command(["--url", f"sqlite:///{tmp_path / 'jobs.db'}", "show", str(jobs[0].id)])
+    run_command(["--url", f"sqlite:///{tmp_path / 'jobs.db'}", "jobs", "--json"])
+    printed = capsys.readouterr().out
+    assert MASK in printed
+    assert not any(secret in printed + caplog.text for secret in (PASSWORD, "7412"))
 
 
 def test_a_job_from_before_the_annotation(db: Database) -> None:

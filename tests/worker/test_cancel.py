@@ -140,8 +140,7 @@ def test_cancel_while_they_end(site: Site[Program]) -> None:
 def test_requeue(site: Site[Program]) -> None:
     """A person sends a cancelled, a failed, and with force a done job round again: its attempts count from 0."""
     cancelled, done = site.program.note.using(delay=60).enqueue(number=1), site.program.note.enqueue(number=2)
-    failed = site.program.gate.using(max_attempts=1).enqueue("x")
-    site.db.execute("UPDATE dibs_jobs SET payload = '{}' WHERE id = :id", id=failed.id)
+    failed = site.program.nap.using(max_attempts=1).enqueue(-1.0)  # which nobody can
     site.app.cancel(cancelled.id)
     site.start(concurrency=2)
     assert [job.status for job in site.wait_ended([cancelled.id, done.id, failed.id])] == [
@@ -150,11 +149,10 @@ def test_requeue(site: Site[Program]) -> None:
         "failed",
     ]
 
-    site.db.execute("""UPDATE dibs_jobs SET payload = '{"name":"x"}' WHERE id = :id""", id=failed.id)
-    site.open("x")
+    site.db.execute("""UPDATE dibs_jobs SET payload = '{"seconds":0.0}' WHERE id = :id""", id=failed.id)
     ids = [cancelled.id, done.id, failed.id]
     assert site.app.requeue(ids) == [cancelled.id, failed.id]
-    assert [cancelled.join(timeout=10), failed.join(timeout=10)] == [1, "x"]
+    assert [cancelled.join(timeout=10), failed.join(timeout=10)] == [1, None]
     assert site.app.requeue(done.id, force=True) == [done.id]
     wait_for(lambda: site.diary.starts()[done.id] == 2, what="the done job to run again")
     assert done.join(timeout=10) == 2

@@ -359,3 +359,30 @@ def test_drafts_and_events_are_of_the_same_job(db: Database) -> None:
     note.using(queue="q", key="k", delay=60).enqueue()
     event, (draft,) = heard.only("enqueued"), drafts
     assert (event.task, event.queue, event.key, event.delay) == (draft.task, draft.queue, draft.key, draft.delay)
+
+
+def test_a_waiting_job_that_is_cancelled(db: Database) -> None:
+    """Told where it was cancelled, once, with the reason; of a running one its worker tells."""
+    heard = Heard(db)
+    heard.app.on_enqueue(lambda draft: draft.meta.update(tenant=7))
+
+    @heard.app.task(name="note")
+    def note() -> None: ...
+
+    job = note.using(key="k", queue="x").enqueue()
+    heard.app.cancel(job.id, reason="not needed")
+    heard.app.cancel(task="note")
+    event = heard.only("cancelled")
+    assert (event.job_id, event.task, event.queue, event.key) == (job.id, "note", "x", "k")
+    assert (event.error, event.worker, event.meta, event.attempts) == ("not needed", None, {"tenant": 7}, 0)
+
+    @heard.app.task(name="asks")
+    def asks() -> None:
+        heard.app.cancel(current_job().id, reason="changed my mind")
+
+    heard.events.clear()
+    asks.enqueue()
+    heard.work()
+    event = heard.only("cancelled")
+    assert (event.task, event.error) == ("asks", "changed my mind")
+    assert event.worker is not None

@@ -19,6 +19,7 @@ COMMANDS = {
     "check": ("dibs.cli.check", "Tell whether an app's code fits the jobs that wait."),
     "status": ("dibs.cli.status", "Show how many jobs each queue has, and what is paused."),
     "jobs": ("dibs.cli.jobs", "List jobs, newest first."),
+    "failed": ("dibs.cli.failed", "Show what failed: how often, since when, and what to do."),
     "show": ("dibs.cli.show", "Show all about one job."),
     "enqueue": ("dibs.cli.enqueue", "Enqueue a job of an app's task."),
     "cancel": ("dibs.cli.cancel", "Cancel jobs that have not ended."),

@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
 from dibs.app import Dibs
+from dibs.cli.choosing import filter_options
 from dibs.cli.options import json_option, pass_dibs
 from dibs.cli.output import print_json, print_table
+from dibs.filters import Filters
 from dibs.jobs import JobRecord
 from dibs.states import State
 
 
 @click.command()
-@click.option("--status", type=click.Choice([str(state) for state in State]), help="Only those in this status.")
-@click.option("-q", "--queue", metavar="QUEUE", help="Only those of this queue.")
+@filter_options()
 @click.option("--limit", metavar="N", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many.")
 @click.option("--before", metavar="ID", type=click.IntRange(1), help="Only older ones, to go on from the last page.")
 @json_option
 @pass_dibs
-def jobs(dibs: Dibs, status: str | None, queue: str | None, limit: int, before: int | None, as_json: bool) -> None:
+def jobs(dibs: Dibs, which: Filters, limit: int, before: int | None, as_json: bool) -> None:
     """List jobs, newest first."""
-    found = dibs.jobs(status=status, queue=queue, limit=limit, **({} if before is None else {"before": before}))
+    found = dibs.jobs(limit=limit, before=2**62 if before is None else before, **which)
     if as_json:
         print_json(found)
     elif found:
-        header = ["ID", "STATUS", "QUEUE", "TASK", "ATTEMPTS", "SINCE OR DUE", "KEY"]
-        print_table(header, [_row(job) for job in found])
+        print_jobs(found)
     else:
         click.echo("no such jobs", err=True)
+
+
+def print_jobs(found: Sequence[JobRecord], *, err: bool = False) -> None:
+    """Print a table of jobs."""
+    header = ["ID", "STATUS", "QUEUE", "TASK", "ATTEMPTS", "SINCE OR DUE", "KEY"]
+    print_table(header, [_row(job) for job in found], err=err)
 
 
 def _row(job: JobRecord) -> list[object]:

@@ -58,4 +58,4 @@ def job_id(value: str) -> int:
     return int(value)
 
 
-job_ids_argument = click.argument("job_ids", metavar="ID…", type=job_id, nargs=-1, required=True)
+job_ids_argument = click.argument("job_ids", metavar="ID…", type=job_id, nargs=-1)

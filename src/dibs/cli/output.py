@@ -15,8 +15,9 @@ def print_json(value: Any) -> None:
     click.echo(msgspec.json.encode(value))
 
 
-def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print rows under a header; numbers are on the right of their columns."""
+def print_table(header: Sequence[str], rows: Iterable[Sequence[object]], *, err: bool = False) -> None:
+    """Print rows under a header; numbers are on the right of their columns. `err`: it is not the result."""
+    rows = list(rows)
     cells = [list(header), *[[cell(value) for value in row] for row in rows]]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     right = [False] * len(header)
@@ -25,7 +26,7 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None
     for row in cells:
         columns = zip(row, widths, right, strict=True)
         line = "  ".join(text.rjust(width) if numbers else text.ljust(width) for text, width, numbers in columns)
-        click.echo(line.rstrip())
+        click.echo(line.rstrip(), err=err)
 
 
 def cell(value: object) -> str:

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
 from dibs.dialects.dialect import Dialect
-from dibs.dialects.spelling import utc
+from dibs.dialects.spelling import TABLES, utc
 from dibs.dialects.urls import DatabaseUrl
 from dibs.errors import ConfigurationError, DatabaseUnavailable, ReadOnlyDatabase, UnsuitableDatabase
 from dibs.ops import Op, Value, fetch
@@ -63,6 +63,8 @@ class InnoDB(Dialect):
         "or_nothing": "",
         "as_text": "",
         "sooner": "run_at - INTERVAL :seconds SECOND",
+        "error_has": "LOCATE(:error, error) > 0",
+        "since": "CAST(:since AS DATETIME(6))",
     }
 
     def spell(self, text: str) -> str:
@@ -84,6 +86,10 @@ class InnoDB(Dialect):
     def moment(self, value: Any) -> datetime:
         return utc(value)
 
+    def written(self, moment: datetime) -> Value:
+        # As text, since drivers write the time zone of a datetime in their own ways, or leave it out.
+        return f"{utc(moment):%Y-%m-%d %H:%M:%S.%f}"
+
     # -- the server and the schema -----------------------------------------------------------------
 
     @classmethod
@@ -103,8 +109,7 @@ class InnoDB(Dialect):
     """
     ENGINES: ClassVar[str] = """
         SELECT table_name, engine FROM information_schema.tables
-        WHERE table_schema = :schema AND engine <> 'InnoDB' AND table_name IN ('dibs_jobs', 'dibs_keys',
-            'dibs_loose_keys', 'dibs_duplicates', 'dibs_queues', 'dibs_chores', 'dibs_meta')
+        WHERE table_schema = :schema AND engine <> 'InnoDB' AND table_name IN :tables
     """
 
     def suitable(self) -> Op[None]:
@@ -125,7 +130,8 @@ class InnoDB(Dialect):
             raise UnsuitableDatabase(
                 "binlog_format = STATEMENT: it can't log what is written at READ COMMITTED. Set it to ROW or MIXED"
             )
-        for table, engine in (yield from fetch(self.ENGINES, alone=True, schema=self.schema)):
+        tables = tuple(f"{self.prefix}{table}" for table in TABLES)
+        for table, engine in (yield from fetch(self.ENGINES, alone=True, schema=self.schema, tables=tables)):
             raise UnsuitableDatabase(
                 f"the table {table} is in {engine}, which has no row locks: ALTER TABLE {table} ENGINE = InnoDB"
             )

@@ -44,7 +44,8 @@ _SETTING = """
     j.started_at = COALESCE(j.started_at, {now} - INTERVAL v.ran SECOND),
     j.run_at = COALESCE({now} + INTERVAL v.delay SECOND, j.run_at),
     j.finished_at = IF(v.keep IS NULL, NULL, {now}), j.expires_at = {now} + INTERVAL v.keep SECOND,
-    j.result = v.result, j.error = COALESCE(v.error, j.error), j.errors = COALESCE(v.errors, j.errors)
+    j.result = v.result, j.error = COALESCE(j.cancel_reason, v.error, j.error),
+    j.errors = COALESCE(v.errors, j.errors)
 """
 
 #: By way of the jobs, since the optimizer would rather scan a few keys than go by `job_id`.

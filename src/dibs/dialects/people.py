@@ -11,10 +11,11 @@ from typing import ClassVar
 
 import msgspec
 
-from dibs.dialects.endings import Endings
-from dibs.jobs import RECORD_COLUMNS, JobRecord, Waiting
+from dibs.dialects.selecting import EVERY_ROW, Edge, Selecting
+from dibs.filters import Filter
+from dibs.jobs import RECORD_COLUMNS, Cancelled, JobRecord, Waiting
 from dibs.ops import Op, Row, execute, fetch
-from dibs.secrets import masked, unstamped
+from dibs.secrets import concealed, unstamped
 from dibs.states import State
 
 _RECORD_FIELDS = [name.strip().removesuffix("{as_text}") for name in RECORD_COLUMNS.split(",")]
@@ -22,7 +23,7 @@ _TIMES = {"run_at", "lease_until", "created_at", "started_at", "finished_at", "e
 _JSON = {"payload", "result", "errors", "meta", "progress", "checkpoint"}
 
 
-class People(Endings):
+class People(Selecting):
     """Ops that people and their programs ask for."""
 
     FIND: ClassVar[str] = f"SELECT {RECORD_COLUMNS} FROM dibs_jobs WHERE id = :id"
@@ -44,17 +45,14 @@ class People(Endings):
         rows = yield from fetch(self.OUTCOME, alone=True, id=job_id)
         return (State(rows[0][0]), rows[0][1], rows[0][2]) if rows else None
 
-    # One text for each set of filters: a parameter that may be NULL would keep the planner from the index.
-    LIST: ClassVar[str] = f"SELECT {RECORD_COLUMNS} FROM dibs_jobs WHERE id < :before ORDER BY id DESC LIMIT :limit"
-    LIST_STATUS: ClassVar[str] = LIST.replace("ORDER", "AND status = :status ORDER")
-    LIST_QUEUE: ClassVar[str] = LIST.replace("ORDER", "AND queue = :queue ORDER")
-    LIST_BOTH: ClassVar[str] = LIST_STATUS.replace("ORDER", "AND queue = :queue ORDER")
+    LIST: ClassVar[str] = f"""
+        SELECT {RECORD_COLUMNS} FROM dibs_jobs WHERE id < :before AND {EVERY_ROW} ORDER BY id DESC LIMIT :limit
+    """
 
-    def list_jobs(self, *, status: str | None, queue: str | None, before: int, limit: int) -> Op[list[JobRecord]]:
-        """Return the newest jobs with a lower id than `before`, newest first."""
-        filters = {name: value for name, value in (("status", status), ("queue", queue)) if value is not None}
-        texts = {0: self.LIST, 1: self.LIST_STATUS if status else self.LIST_QUEUE, 2: self.LIST_BOTH}
-        rows = yield from fetch(texts[len(filters)], alone=True, before=before, limit=limit, **filters)
+    def list_jobs(self, chosen: Filter, edge: Edge, *, before: int, limit: int) -> Op[list[JobRecord]]:
+        """Return the newest jobs that a filter means and that have a lower id than `before`, newest first."""
+        text, values = self.narrowed(self.LIST, chosen, edge)
+        rows = yield from fetch(text, alone=True, before=before, limit=limit, **values)
         duplicates = yield from self.duplicates([row[0] for row in rows])
         return [self.record(row, duplicates=duplicates.get(row[0], 0)) for row in rows]
 
@@ -130,34 +128,44 @@ class People(Endings):
         ]
 
     LOCK_CANCELLABLE: ClassVar[str] = """
-        SELECT id, status FROM dibs_jobs
+        SELECT id, CASE WHEN status = 'ready' THEN 1 ELSE 0 END, task, queue, attempts, max_attempts, task_key, meta
+        FROM dibs_jobs
         WHERE id {in_ids} AND status IN ('ready', 'running') ORDER BY id {for_update}
     """
     CANCEL_READY: ClassVar[str] = """
         UPDATE dibs_jobs SET status = 'cancelled', cancel_requested_at = {now}, finished_at = {now},
-            expires_at = {after_keeping}, error = :reason
+            expires_at = {after_keeping}, cancel_requested_by = :by, cancel_reason = :reason, error = :reason
         WHERE id {in_ids} AND status = 'ready'
     """
-    # Not the end yet: whoever runs it is told, and whatever it then does, its verdict becomes `cancelled`.
+    # Not the end yet: whoever runs it is told, and whatever it then does, its verdict becomes `cancelled` and the
+    # reason its error. The first wish counts.
     ASK_RUNNING: ClassVar[str] = """
-        UPDATE dibs_jobs SET cancel_requested_at = {now}
+        UPDATE dibs_jobs SET cancel_requested_at = {now}, cancel_requested_by = :by, cancel_reason = :reason
         WHERE id {in_ids} AND status = 'running' AND cancel_requested_at IS NULL
     """
 
-    def cancel(self, job_ids: Iterable[int], *, reason: str | None) -> Op[list[int]]:
-        """Cancel ready jobs and ask for the end of running ones; return the ids of both.
+    def cancel(self, job_ids: Iterable[int], *, reason: str | None, by: str | None) -> Op[list[Cancelled]]:
+        """Cancel ready jobs and ask for the end of running ones; return both.
 
         The other ids are of jobs that have ended or never were.
         """
         rows = yield from fetch(self.LOCK_CANCELLABLE, ids=self.ids(job_ids))
-        ready = [job_id for job_id, status in rows if status == State.READY]
-        running = [job_id for job_id, status in rows if status == State.RUNNING]
+        cancelled = [Cancelled(row[0], bool(row[1]), *row[2:]) for row in rows]
+        ready = [job.id for job in cancelled if job.waited]
+        running = [job.id for job in cancelled if not job.waited]
         if ready:
-            yield from execute(self.CANCEL_READY, ids=self.ids(ready), reason=reason)
+            yield from execute(self.CANCEL_READY, ids=self.ids(ready), reason=reason, by=by)
             yield from self.free_keys(ready)
         if running:
-            yield from execute(self.ASK_RUNNING, ids=self.ids(running))
-        return [job_id for job_id, _ in rows]
+            yield from execute(self.ASK_RUNNING, ids=self.ids(running), reason=reason, by=by)
+        return cancelled
+
+    def cancel_chosen(
+        self, job_ids: Iterable[int], chosen: Filter, edge: Edge, *, reason: str | None, by: str | None
+    ) -> Op[list[Cancelled]]:
+        """Cancel those of these jobs that a filter still means and that nobody holds."""
+        mine = yield from self.lock_chosen(job_ids, chosen, edge)
+        return (yield from self.cancel(mine, reason=reason, by=by)) if mine else []
 
     LOCK_REQUEUABLE: ClassVar[str] = """
         SELECT id, queue, task, task_key FROM dibs_jobs
@@ -174,7 +182,7 @@ class People(Endings):
         UPDATE dibs_jobs SET checkpoint = CASE WHEN status = 'done' THEN NULL ELSE checkpoint END, progress = NULL,
             status = 'ready', run_at = {now}, attempts = 0, crashes = 0, releases = 0,
             lease_until = NULL, started_at = NULL, finished_at = NULL, expires_at = NULL,
-            cancel_requested_at = NULL, result = NULL, error = NULL
+            cancel_requested_at = NULL, cancel_requested_by = NULL, cancel_reason = NULL, result = NULL, error = NULL
         WHERE id {in_ids} AND status IN ('done', 'failed', 'cancelled')
     """
 
@@ -198,6 +206,13 @@ class People(Endings):
             yield from execute(self.REQUEUE, ids=self.ids(moved))
             yield from self.tell(sorted({row[1] for row in rows if row[0] not in refused}))
         return moved, refused
+
+    def requeue_chosen(
+        self, job_ids: Iterable[int], chosen: Filter, edge: Edge, *, force: bool
+    ) -> Op[tuple[list[int], dict[int, int]]]:
+        """Requeue those of these jobs that a filter still means and that nobody holds."""
+        mine = yield from self.lock_chosen(job_ids, chosen, edge)
+        return (yield from self.requeue(mine, force=force)) if mine else ([], {})
 
     def tell(self, queues: Sequence[str]) -> Op[None]:
         """Wake the workers that wait for these queues, at commit, where the database can."""
@@ -252,7 +267,6 @@ class People(Endings):
         for name in _JSON:
             values[name] = None if values[name] is None else msgspec.json.decode(values[name])
         values["meta"], secret = unstamped(values["meta"])
-        values["payload"] = masked(values["payload"], secret)
         values["errors"] = values["errors"] or []
         values["status"] = State(values["status"])
-        return JobRecord(**values, duplicates=duplicates)
+        return JobRecord(**concealed(values, secret), duplicates=duplicates)

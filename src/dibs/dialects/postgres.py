@@ -54,6 +54,8 @@ class Postgres(KeyedEnqueue, Dialect):
         "or_nothing": "ON CONFLICT DO NOTHING",
         "as_text": "::text",
         "sooner": "run_at - CAST(:seconds AS float8) * interval '1 second'",
+        "error_has": "position(CAST(:error AS text) IN error) > 0",
+        "since": "CAST(:since AS timestamptz)",
     }
 
     def __init__(self, schema: str, prefix: str = "") -> None:
@@ -71,6 +73,9 @@ class Postgres(KeyedEnqueue, Dialect):
 
     def moment(self, value: Any) -> datetime:
         return utc(value)
+
+    def written(self, moment: datetime) -> Value:
+        return utc(moment)
 
     # -- enqueue ---------------------------------------------------------------------------------
 
@@ -332,7 +337,8 @@ class Postgres(KeyedEnqueue, Dialect):
                              THEN clock_timestamp() + interval '1 second' * CASE
                                  WHEN j.cancel_requested_at IS NULL THEN v.keep
                                  ELSE coalesce(j.retention, 604800) END END,
-                result = v.result, error = coalesce(v.error, j.error), errors = coalesce(v.errors, j.errors)
+                result = v.result, error = coalesce(j.cancel_reason, v.error, j.error),
+                errors = coalesce(v.errors, j.errors)
             FROM free v
             WHERE j.id = v.id AND (v.status = 'ready' OR v.keep > 0)
             RETURNING j.id, j.task, j.task_key,

@@ -10,7 +10,9 @@ from typing import Any, ClassVar
 
 from dibs.ops import Value
 
-_TABLE = re.compile(r"(?<!')\bdibs_(jobs|keys|loose_keys|duplicates|queues|chores|meta)\b")
+TABLES = ("dibs_jobs", "dibs_keys", "dibs_loose_keys", "dibs_duplicates", "dibs_queues", "dibs_chores", "dibs_meta")
+
+_TABLE = re.compile(rf"(?<!')\b({'|'.join(TABLES)})\b")
 
 
 class Spelling(ABC):
@@ -19,7 +21,8 @@ class Spelling(ABC):
     #: `now`: the statement's moment · `in_ids`, `in_tasks`: what follows a column that is in the list `:ids`,
     #: `:tasks` · `soon`: the moment `:delay` seconds from now · `for_update`, `skip_locked`: row locks ·
     #: `insert_new`, `or_nothing`: around an insert that does nothing where the key is there already · `as_text`: after a
-    #: column that is JSON · `sooner`: `run_at`, `:seconds` earlier.
+    #: column that is JSON · `sooner`: `run_at`, `:seconds` earlier · `error_has`: does the text of the last error contain
+    #: `:error`, letter by letter? · `since`: the moment `:since`.
     spelling: ClassVar[dict[str, str]]
 
     def __init__(self, schema: str, prefix: str = "") -> None:
@@ -55,6 +58,10 @@ class Spelling(ABC):
     @abstractmethod
     def moment(self, value: Any) -> datetime:
         """Return a time as this database gives it as an aware UTC datetime."""
+
+    @abstractmethod
+    def written(self, moment: datetime) -> Value:
+        """Return a time as the value that a column of times is compared with; the reverse of `moment`."""
 
     def moment_or_none(self, value: Any) -> datetime | None:
         return None if value is None else self.moment(value)

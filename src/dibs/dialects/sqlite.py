@@ -85,6 +85,8 @@ class SQLite(KeyedEnqueue, Dialect):
         "or_nothing": "ON CONFLICT DO NOTHING",
         "as_text": "",
         "sooner": "strftime('%Y-%m-%d %H:%M:%f', run_at, printf('%+.3f seconds', -:seconds))",
+        "error_has": "instr(error, :error) > 0",
+        "since": ":since",
     }
 
     def __init__(self, schema: str = "main", prefix: str = "") -> None:
@@ -107,6 +109,9 @@ class SQLite(KeyedEnqueue, Dialect):
 
     def moment(self, value: Any) -> datetime:
         return datetime.fromisoformat(value).replace(tzinfo=UTC)
+
+    def written(self, moment: datetime) -> Value:
+        return stored(moment)
 
     # -- enqueue ---------------------------------------------------------------------------------
 
@@ -265,7 +270,7 @@ class SQLite(KeyedEnqueue, Dialect):
             finished_at = CASE WHEN :status <> 'ready' OR cancel_requested_at IS NOT NULL THEN {{now}} END,
             expires_at = CASE WHEN cancel_requested_at IS NOT NULL THEN {{after_keeping}}
                          WHEN :status <> 'ready' THEN {_after(":keep")} END,
-            result = :result, error = coalesce(:error, error), errors = coalesce(:errors, errors)
+            result = :result, error = coalesce(cancel_reason, :error, error), errors = coalesce(:errors, errors)
         WHERE id = :id AND status = 'running' AND claims = :claims AND lease_owner = :worker
         RETURNING task_key IS NOT NULL AND (
             status IN ('failed', 'cancelled') OR (status = 'done' AND key_until = 'finished'))

@@ -40,7 +40,7 @@ class Upkeep(Endings):
     """
     LOCK_EXPIRED: ClassVar[str] = """
         SELECT id, task, queue, attempts, max_attempts, crashes, claims, lease_owner, task_key, key_until, retention,
-               errors, CASE WHEN cancel_requested_at IS NULL THEN 0 ELSE 1 END, meta
+               errors, CASE WHEN cancel_requested_at IS NULL THEN 0 ELSE 1 END, cancel_reason, meta
         FROM dibs_jobs
         WHERE id {in_ids} AND status = 'running' AND lease_until < {now} ORDER BY id {for_update} {skip_locked}
     """
@@ -53,7 +53,7 @@ class Upkeep(Endings):
     """
     END_EXPIRED: ClassVar[str] = """
         UPDATE dibs_jobs SET status = :status, crashes = crashes + 1, lease_owner = NULL, lease_until = NULL,
-            finished_at = {now}, expires_at = {soon}, error = :error, errors = :errors
+            finished_at = {now}, expires_at = {soon}, error = coalesce(cancel_reason, :error), errors = :errors
         WHERE id = :id AND status = 'running' AND claims = :claims AND lease_owner = :owner AND lease_until < {now}
     """
 
@@ -87,14 +87,15 @@ class Upkeep(Endings):
         back: dict[str, list[int]] = defaultdict(list)
         for row in rows:
             (job_id, task, queue, attempts, most, crashes, claims, owner, key, key_until, retention, errors) = row[:12]
-            cancel, meta = row[12:]
+            cancel, cancel_reason, meta = row[12:]
             if only is not None and (job_id, claims) not in only:
                 continue  # claimed anew since
             status, reason = after_expiry(
                 attempts=attempts, max_attempts=most, crashes=crashes + 1, cancelling=bool(cancel)
             )
             error = f"{reason} (last held by {owner})" if reason else f"its lease ran out: {owner} went quiet"
-            expired.append(Expired(job_id, task, queue, owner, status, attempts, most, key, error, meta))
+            told = cancel_reason or error if status is State.CANCELLED else error
+            expired.append(Expired(job_id, task, queue, owner, status, attempts, most, key, told, meta))
             if status is State.READY:
                 back[owner].append(job_id)
                 continue
@@ -247,12 +248,12 @@ class Upkeep(Endings):
         rows = yield from fetch(self.FIND_CANCELLING, alone=True, ids=self.ids(ids))
         return {row[0] for row in rows}
 
-    FIND_CANCELLED: ClassVar[str] = "SELECT id FROM dibs_jobs WHERE id {in_ids} AND status = 'cancelled'"
+    FIND_CANCELLED: ClassVar[str] = "SELECT id, error FROM dibs_jobs WHERE id {in_ids} AND status = 'cancelled'"
 
-    def cancelled(self, ids: Iterable[int]) -> Op[set[int]]:
-        """Return which of these jobs are cancelled, whatever the verdicts about them said."""
+    def cancelled(self, ids: Iterable[int]) -> Op[dict[int, str | None]]:
+        """Return which of these jobs are cancelled, whatever the verdicts about them said, each with the reason."""
         rows = yield from fetch(self.FIND_CANCELLED, alone=True, ids=self.ids(ids))
-        return {row[0] for row in rows}
+        return dict(rows)
 
     # -- why a poll came back empty ----------------------------------------------------------------
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from dibs.dialects.dialect import Dialect
 
 #: The newest schema that this code knows, and the oldest that it can work on.
-SCHEMA = 1
-OLDEST_SCHEMA = 1
+SCHEMA = 2
+OLDEST_SCHEMA = 2
 
 _META = "SELECT name, value FROM dibs_meta"
 
@@ -33,8 +33,16 @@ def files(dialect: Dialect) -> list[tuple[int, str, str]]:
             number, _, name = entry.name.removesuffix(".sql").partition("_")
             # The names of indexes share the schema with those of other queues there.
             text = entry.read_text(encoding="utf-8").replace("INDEX dibs_", f"INDEX {dialect.prefix}dibs_")
+            # As text, for a look into the catalogue.
+            text = text.replace("{schema}", _text(dialect.schema)).replace(
+                "{jobs}", _text(f"{dialect.prefix}dibs_jobs")
+            )
             found.append((int(number), name, dialect.qualify(text)))
     return found
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
 
 
 def version(dialect: Dialect, connection: Binding) -> tuple[int, int]:

@@ -155,7 +155,7 @@ def _settle(app: Dibs, run: Run, verdict: Verdict, *, worker: str) -> Steps[Sett
 
 def _tell(app: Dibs, run: Run, verdict: Verdict, answer: Settled, *, worker: str) -> Steps[None]:
     if app.events.handlers:
-        cancelled: set[int] = yield Do(lambda: app.dialect.cancelled([verdict.id]))
+        cancelled: dict[int, str | None] = yield Do(lambda: app.dialect.cancelled([verdict.id]))
         tell_ends(app, cancelled, [(run, verdict, answer)], worker=worker)
 
 

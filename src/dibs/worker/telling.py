@@ -47,18 +47,20 @@ def tell_settled(app: Dibs, store: Store, entry: Sequence[tuple[Run, Verdict, Se
     """Tell what became of runs, in the order in which they were settled."""
     if not app.events.handlers:
         return
-    cancelled: set[int] = set()
+    cancelled: dict[int, str | None] = {}
     if not ENDS.isdisjoint(app.events.handlers):
         settled = [verdict.id for _, verdict, answer in entry if answer in (Settled.NOW, Settled.ALREADY)]
         try:
-            cancelled = store.run(lambda: app.dialect.cancelled(settled)) if settled else set()
+            cancelled = store.run(lambda: app.dialect.cancelled(settled)) if settled else {}
         except DatabaseError:
-            cancelled = {run.claim.id for run, _, _ in entry if run.cancelling}
+            cancelled = {verdict.id: verdict.error for run, verdict, _ in entry if run.cancelling}
     tell_ends(app, cancelled, entry, worker=worker)
 
 
-def tell_ends(app: Dibs, cancelled: set[int], entry: Sequence[tuple[Run, Verdict, Settled]], *, worker: str) -> None:
-    """Tell what became of runs, of which these jobs are `cancelled`, whatever the verdicts say."""
+def tell_ends(
+    app: Dibs, cancelled: dict[int, str | None], entry: Sequence[tuple[Run, Verdict, Settled]], *, worker: str
+) -> None:
+    """Tell what became of runs, of which these jobs are `cancelled` for a reason, whatever the verdicts say."""
     for run, verdict, answer in entry:
         if answer is Settled.LOST and not run.known_lost:
             tell(app, "lost", run, worker=worker, ran=run.ran())
@@ -71,7 +73,7 @@ def tell_ends(app: Dibs, cancelled: set[int], entry: Sequence[tuple[Run, Verdict
                 run,
                 worker=worker,
                 attempts=verdict.attempts,
-                error=None if name == "done" else verdict.error,
+                error=None if name == "done" else cancelled.get(verdict.id, verdict.error),
                 exception=run.exception if failed else None,
                 delay=verdict.delay if name in ("retried", "released") else None,
                 ran=run.ran(),

@@ -27,6 +27,9 @@ FOLD_BATCH = 1_000
 PRUNE_EVERY = 60.0
 FOLD_EVERY = 30.0
 
+#: So many expired rows that others hold are passed over; more mean that it is better to come back later.
+MOST_PASSED = 10_000
+
 #: A row that can't be deleted because something of the user's refers to it is tried again after this (seconds).
 POSTPONE = 3_600.0
 
@@ -146,12 +149,15 @@ def tick_for(lease: float) -> float:
 def prune(store: Store, *, until: float | None = None) -> int:
     """Delete the finished rows whose retention is over, batch by batch, each in a transaction of its own.
 
-    A row to which something of the user's refers (a foreign key) stays and is tried again later; return how
-    many were deleted.
+    A row to which something of the user's refers (a foreign key) stays and is tried again later; one that somebody's
+    transaction holds, such as another worker's that prunes, is passed over. Return how many were deleted.
     """
     deleted = 0
-    while until is None or time.monotonic() < until:
-        ids = store.run(lambda: store.dialect.prunable(limit=PRUNE_BATCH))
+    passed: set[int] = set()
+    while (until is None or time.monotonic() < until) and len(passed) < MOST_PASSED:
+        limit = PRUNE_BATCH + len(passed)
+        found = store.run(partial(store.dialect.prunable, limit=limit))
+        ids = [job_id for job_id in found if job_id not in passed]
         if not ids:
             break
         try:
@@ -161,10 +167,11 @@ def prune(store: Store, *, until: float | None = None) -> int:
         except DatabaseError:
             number = sum(_prune_one(store, job_id) for job_id in ids)
         deleted += number
-        if len(ids) < PRUNE_BATCH:
+        if len(found) < limit:
             break
-        if number == 0:
-            time.sleep(0.05)  # somebody else prunes the same rows just now
+        passed.intersection_update(found)
+        if number < len(ids):
+            passed.update(ids)
     return deleted
 
 

@@ -41,6 +41,8 @@ class Job(models.Model):
     finished_at = Moment("finished", null=True)
     expires_at = Moment("kept until", null=True)
     cancel_requested_at = Moment("to be cancelled since", null=True)
+    cancel_requested_by = models.CharField("to be cancelled by", max_length=255, null=True)
+    cancel_reason = models.TextField("reason", null=True)
     payload = JsonText("arguments")
     result = JsonText(null=True)
     error = models.TextField(null=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import re
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
@@ -14,6 +13,7 @@ from django.utils import timezone
 from dibs.contrib.django.models import Job
 from dibs.contrib.django.standard import InvalidTask, Status, TaskError, TaskResult
 from dibs.states import State
+from dibs.tracebacks import raised_in
 
 #: A cancelled job has not done its work: to the framework, which knows no such state, it has failed.
 STATUSES = {
@@ -27,8 +27,6 @@ STATUSES = {
 #: What stands for a worker of an earlier attempt: the row keeps the name of the last one.
 EARLIER = "earlier"
 
-_HEADER = "Traceback (most recent call last):"
-_CUT = re.compile(r"… \d+ characters …")
 _SIGNAL = "dibs.errors.Fail"
 
 
@@ -86,21 +84,14 @@ def class_path(text: str) -> str:
     >>> class_path("Traceback (most recent call last):\\n  File …\\nshop.errors.Declined: card\\nof nobody")
     'shop.errors.Declined'
     """
-    found = [_path_in(block) for block in text.split(_HEADER)[1:]]
+    found = [_path(name) for name, _ in raised_in(text)]
     paths = [path for path in found if path and path != _SIGNAL] or [path for path in found if path]
     if paths:
         return paths[-1]
     return "builtins.TimeoutError" if text.startswith("timed out") else "dibs.errors.JobFailed"
 
 
-def _path_in(block: str) -> str | None:
-    """Return the path in the line after the frames, which are indented; what was cut out of the middle is passed."""
-    cut = _CUT.search(block)
-    lines = (block[cut.end() :] if cut else block).splitlines()[1:]
-    line = next((line for line in lines if line and not line[0].isspace()), "")
-    name = line.partition(":")[0].strip()
-    if not re.fullmatch(r"\w+(\.\w+)*", name):
-        return None
+def _path(name: str) -> str | None:
     return name if "." in name else f"builtins.{name}" if hasattr(builtins, name) else None
 
 

@@ -15,7 +15,7 @@ from dibs.contrib.django.models import Job
 from dibs.errors import KeyTaken
 
 #: What may be large, and is not read for the list.
-_LARGE = ("payload", "result", "error", "errors", "meta", "progress", "checkpoint")
+_LARGE = ("payload", "result", "error", "errors", "cancel_reason", "meta", "progress", "checkpoint")
 
 #: Jobs that are changed in one transaction.
 _CHUNK = 1000
@@ -24,7 +24,7 @@ _CHUNK = 1000
 class JobAdmin(admin.ModelAdmin):
     """Whoever may change jobs may cancel and requeue them; whoever may view them sees them."""
 
-    list_display = ("id", "status", "queue", "task", "tried", "run_at", "finished_at", "task_key")
+    list_display = ("id", "status", "queue", "task", "tried", "run_at", "finished_at", "key")
     list_filter = ("status", QueueFilter, TaskFilter, "created_at")
     search_fields = ("task_key",)
     search_help_text = "An id, or a whole key"
@@ -34,15 +34,26 @@ class JobAdmin(admin.ModelAdmin):
     paginator = NearPaginator
     actions = ("cancel", "requeue")
     fieldsets = (
-        (None, {"fields": ("id", "task", "status", "queue", "priority", "task_key", "arguments")}),
+        (None, {"fields": ("id", "task", "status", "queue", "priority", "key", "arguments")}),
         (
             "When",
-            {"fields": ("created_at", "run_at", "started_at", "finished_at", "expires_at", "cancel_requested_at")},
+            {"fields": ("created_at", "run_at", "started_at", "finished_at", "expires_at")},
         ),
+        ("To be cancelled", {"fields": ("cancel_requested_at", "cancel_requested_by", "reason")}),
         ("Attempts", {"fields": ("tried", "crashes", "releases", "lease_owner", "lease_until", "last_errors")}),
         ("What it gave", {"fields": ("returned", "progress_so_far", "last_checkpoint", "beside")}),
     )
-    readonly_fields = ("arguments", "tried", "last_errors", "returned", "progress_so_far", "last_checkpoint", "beside")
+    readonly_fields = (
+        "key",
+        "reason",
+        "arguments",
+        "tried",
+        "last_errors",
+        "returned",
+        "progress_so_far",
+        "last_checkpoint",
+        "beside",
+    )
 
     def has_add_permission(self, request: Any) -> bool:
         return False
@@ -75,8 +86,9 @@ class JobAdmin(admin.ModelAdmin):
 
     @admin.action(description="Cancel", permissions=["operate"])
     def cancel(self, request: Any, queryset: Any) -> None:
-        reason = f"by {request.user.get_username()}, in the admin"
-        self._order(request, queryset, lambda ids: app.cancel(ids, reason=reason), "cancelled", "ended already")
+        by = request.user.get_username()
+        reason = f"by {by}, in the admin"
+        self._order(request, queryset, lambda ids: app.cancel(ids, reason=reason, by=by), "cancelled", "ended already")
 
     @admin.action(description="Requeue", permissions=["operate"])
     def requeue(self, request: Any, queryset: Any) -> None:
@@ -110,8 +122,16 @@ class JobAdmin(admin.ModelAdmin):
         return f"{job.attempts} of {job.max_attempts}"
 
     @admin.display
+    def key(self, job: Job) -> Any:
+        return shown.key(job)
+
+    @admin.display
+    def reason(self, job: Job) -> Any:
+        return shown.concealed_fields(job)["cancel_reason"]
+
+    @admin.display
     def arguments(self, job: Job) -> Any:
-        return shown.arguments(job)
+        return shown.as_json(shown.concealed_fields(job)["payload"])
 
     @admin.display(description="errors")
     def last_errors(self, job: Job) -> Any:
@@ -119,19 +139,19 @@ class JobAdmin(admin.ModelAdmin):
 
     @admin.display(description="result")
     def returned(self, job: Job) -> Any:
-        return shown.as_json(job.result)
+        return shown.as_json(shown.concealed_fields(job)["result"])
 
     @admin.display(description="progress")
     def progress_so_far(self, job: Job) -> Any:
-        return shown.as_json(job.progress)
+        return shown.as_json(shown.concealed_fields(job)["progress"])
 
     @admin.display(description="checkpoint")
     def last_checkpoint(self, job: Job) -> Any:
-        return shown.as_json(job.checkpoint)
+        return shown.as_json(shown.concealed_fields(job)["checkpoint"])
 
     @admin.display(description="meta")
     def beside(self, job: Job) -> Any:
-        return shown.beside(job)
+        return shown.as_json(shown.concealed_fields(job)["meta"])
 
 
 def _chunks(ids: Iterator[int]) -> Iterator[list[int]]:

@@ -9,23 +9,27 @@ from django.utils.html import format_html, format_html_join
 
 from dibs.contrib.django import app
 from dibs.contrib.django.models import Job
-from dibs.secrets import masked, unstamped
+from dibs.secrets import ELSEWHERE, concealed, unstamped
 
 _PRE = '<pre style="white-space: pre-wrap; margin: 0; max-height: 40em; overflow: auto">{}</pre>'
 
 
-def arguments(job: Job) -> Any:
-    """Return a job's arguments, the secret ones masked: those that the row names, and those of the code as it is now."""
-    _, secret = unstamped(job.meta)
+def concealed_fields(job: Job) -> dict[str, Any]:
+    """Return what may be shown of a job: its secrets are those that the row names, and those of the code as it is now."""
+    meta, secret = unstamped(job.meta)
     task = app.task_named(job.task)
-    if task is not None and task.signature.has_secrets and isinstance(job.payload, dict):
-        secret = [*secret, *task.signature.secrets_in(job.payload)]
-    return as_json(masked(job.payload, secret))
+    if task is not None and task.signature.has_secrets:
+        secret = [*secret, *task.signature.secrets_in(job.payload if isinstance(job.payload, dict) else ())]
+    fields = {name: getattr(job, name) for name in ("payload", *ELSEWHERE)}
+    return concealed({**fields, "meta": meta}, secret)
 
 
-def beside(job: Job) -> Any:
-    """Return what hooks put beside the arguments."""
-    return as_json(unstamped(job.meta)[0])
+def key(job: Job) -> Any:
+    """Return a job's key. Only of tasks with secrets, from which it may have been made, the arguments are read."""
+    task = app.task_named(job.task)
+    if job.task_key is None or task is None or not task.signature.has_secrets:
+        return job.task_key
+    return concealed_fields(job)["task_key"]
 
 
 def as_json(value: Any) -> Any:
@@ -35,11 +39,12 @@ def as_json(value: Any) -> Any:
 
 def last_errors(job: Job) -> Any:
     """Return the errors that the row keeps, the last one first, and the reason of its end where that is another."""
+    fields = concealed_fields(job)
     kept = [
         (f"attempt {entry.get('attempt')} {entry.get('at', '')[:19]}", entry.get("error", ""))
-        for entry in job.errors or []
+        for entry in fields["errors"] or []
     ]
     shown = [(title, format_html(_PRE, error)) for title, error in reversed(kept)]
-    if job.error and all(error != job.error for _, error in kept):
-        shown.insert(0, ("", format_html(_PRE, job.error)))
+    if fields["error"] and all(error != fields["error"] for _, error in kept):
+        shown.insert(0, ("", format_html(_PRE, fields["error"])))
     return format_html_join("", "<div><strong>{}</strong>{}</div>", shown) if shown else "-"

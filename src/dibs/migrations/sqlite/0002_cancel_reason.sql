@@ -1,0 +1,7 @@
+-- Why and by whom a job is to be cancelled, kept from the wish on until its worker has carried it out.
+-- A nullable column without a default changes the schema alone, however long the table is.
+ALTER TABLE dibs_jobs ADD COLUMN cancel_reason TEXT;
+
+ALTER TABLE dibs_jobs ADD COLUMN cancel_requested_by TEXT;
+
+UPDATE dibs_meta SET value = '2' WHERE name = 'schema' AND value = '1';
