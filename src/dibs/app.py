@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import msgspec
 
@@ -19,7 +19,7 @@ from dibs.ops import Op
 from dibs.orders import Orders
 from dibs.registry import Registry, Tasks
 from dibs.secrets import stamped
-from dibs.settings import MOST_PAYLOAD, MOST_RELEASES, WARN_PAYLOAD, integer
+from dibs.settings import MOST_PAYLOAD, MOST_RELEASES, WARN_PAYLOAD, WorkerSettings, integer
 from dibs.tasks import Call, Job, Task
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ class Dibs(Orders, Hooks):
 
     # -- work ------------------------------------------------------------------------------------
 
-    def worker(self, **settings: Any) -> Worker:
+    def worker(self, **settings: Unpack[WorkerSettings]) -> Worker:
         """Return a worker for this app's tasks; see `Worker` for its settings. `run()` it in any thread."""
         from dibs.worker.worker import Worker
 

@@ -22,7 +22,7 @@ from dibs.errors import ConfigurationError, DibsError
 from dibs.events import Event, EventName, Events, names_checked
 from dibs.secrets import NAMES, scrubbed
 
-F = TypeVar("F", bound=Callable[..., Any])
+D = TypeVar("D", bound="Callable[[Draft], None]")
 H = TypeVar("H", bound=Callable[[Event], Any])
 
 logger = logging.getLogger("dibs")
@@ -112,7 +112,7 @@ class Hooks:
 
         return add
 
-    def on_enqueue(self, function: F) -> F:
+    def on_enqueue(self, function: D) -> D:
         """Call a function with the `Draft` of each job that is enqueued, to add to its `meta`.
 
         Such as the trace's context, the request's id, the tenant. Read it as `current_job().meta` or

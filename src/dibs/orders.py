@@ -9,7 +9,6 @@ import asyncio
 import os
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -114,9 +113,11 @@ class Orders(Registry, Connections):
         """`job` for async code."""
         return await asyncio.to_thread(self.job, job_id)
 
-    async def ajobs(self, **which: Any) -> list[JobRecord]:
+    async def ajobs(
+        self, *, status: str | None = None, queue: str | None = None, limit: int = 100, before: int = 2**62
+    ) -> list[JobRecord]:
         """`jobs` for async code."""
-        return await asyncio.to_thread(lambda: self.jobs(**which))
+        return await asyncio.to_thread(lambda: self.jobs(status=status, queue=queue, limit=limit, before=before))
 
     async def acounts(self) -> dict[str, dict[str, int]]:
         """`counts` for async code."""
@@ -137,6 +138,10 @@ class Orders(Registry, Connections):
     async def aresume(self, queue: str) -> bool:
         """`resume` for async code."""
         return await asyncio.to_thread(self.resume, queue)
+
+    async def aprune(self) -> int:
+        """`prune` for async code."""
+        return await asyncio.to_thread(self.prune)
 
 
 def _batches(job_ids: int | Iterable[int]) -> list[list[int]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from dibs.errors import ConfigurationError, InvalidArgument, JobCancelled, JobFailed, JobNotFound, StillRunning
-from dibs.settings import LONGEST_TASK, Options, Seconds, name, seconds
+from dibs.settings import LONGEST_TASK, KeyUntil, Options, Seconds, name, seconds
 from dibs.signatures import Signature
 from dibs.states import FINAL, State
 
@@ -106,7 +106,7 @@ class Task(Generic[P, R]):
         self,
         *,
         key: str | None = None,
-        key_until: str | None = None,
+        key_until: KeyUntil | None = None,
         run_at: datetime | None = None,
         delay: Seconds | None = None,
         priority: int | None = None,

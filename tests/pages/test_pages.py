@@ -1,0 +1,126 @@
+"""The documentation shows what works: Python and sessions are run, commands and data are read by who would read them."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from commands import environment
+from databases import migrated
+from pages import command_lines
+from pages.reading import COMPANIONS, PAGES, ROOT, blocks, companion
+
+#: Languages of blocks that nothing is done with. All others are run, or read.
+SHOWN = {"text", "mermaid", "sql", "html", "dockerfile", "diff"}
+RUN = {"python", "console"}
+READ = {"json", "yaml", "toml", "ini"} | command_lines.SHELL
+
+SKIP = re.compile(r"<!-- *skip.*?-->", re.DOTALL)
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if RUN & {block.language for block in blocks(page)}], ids=lambda page: page.name
+)
+def test_what_a_page_shows_works(page: Path, tmp_path: Path) -> None:
+    """From top to bottom, in a process and a folder of its own, on the database that its companion names."""
+    named = (
+        re.search(r'^DATABASE = "(\w+)"', before.read_text(), re.MULTILINE)
+        if (before := companion(page)).exists()
+        else None
+    )
+    database = migrated(named[1], tmp_path) if named else None
+    url = next(database).url if database else "sqlite:///dibs.db"
+    (folder := tmp_path / "page").mkdir()
+    try:
+        ran = subprocess.run(
+            [sys.executable, str(Path(__file__).with_name("run_page.py")), str(page)],
+            cwd=folder,
+            env=environment(url) | {"COLUMNS": "120"},
+            capture_output=True,
+            text=True,
+            timeout=150,
+            check=False,
+        )
+    finally:
+        if database:
+            next(database, None)
+    assert ran.returncode == 0, f"{ran.stdout}\n{ran.stderr}"
+
+
+@every_page
+def test_commands_are_as_the_command_line_has_them(page: Path) -> None:
+    """Each `dibs …` in a shell, a unit, an image or a manifest is parsed by the command itself; in text, its options are."""
+    wrong = []
+    for line, arguments in command_lines.on_page(page):
+        try:
+            command_lines.check(arguments)
+        except click.UsageError as error:
+            wrong.append(f"{page.name}:{line}: dibs {' '.join(arguments)}: {error.format_message()}")
+    wrong += [
+        f"{page.name}: dibs {name} has no {option or 'such command'}"
+        for name, option in command_lines.options_in_text(page)
+        if not command_lines.knows(name, option)
+    ]
+    assert wrong == []
+
+
+def test_a_wrong_command_is_found(tmp_path: Path) -> None:
+    """The tests above would see a command that is not, an option that is not, and one without its argument."""
+    (page := tmp_path / "page.md").write_text(
+        "```sh\nX=1 dibs wonder && dibs jobs --stats failed | cat\ndibs cancel\n```\n`dibs jobs --stats`"
+    )
+    found = list(command_lines.on_page(page))
+    assert [arguments for _, arguments in found] == [["wonder"], ["jobs", "--stats", "failed"], ["cancel"]]
+    for _, arguments in found:
+        with pytest.raises(click.UsageError):
+            command_lines.check(arguments)
+    assert list(map(command_lines.knows, *zip(*command_lines.options_in_text(page), strict=True))) == [
+        True,
+        False,
+    ]
+
+
+@every_page
+def test_blocks_say_what_they_are(page: Path) -> None:
+    """Each block names a language that is run, read, or only shown; what is not run says why, with a reason in quotes."""
+    for block in blocks(page):
+        assert block.language in RUN | READ | SHOWN, f"{page.name}:{block.line}: {block.language or 'no language'}"
+    for skip in SKIP.findall(page.read_text(encoding="utf-8")):
+        assert re.fullmatch(r'<!-- skip: next "[^"]{10,}" -->', skip), skip
+
+
+@every_page
+def test_data_can_be_read(page: Path, tmp_path: Path) -> None:
+    """JSON, YAML, TOML, units and shells are well formed."""
+    for block in blocks(page):
+        where = f"{page.name}:{block.line}"
+        try:
+            if block.language == "json":
+                json.loads(block.text)
+            elif block.language == "yaml":
+                list(yaml.safe_load_all(block.text))
+            elif block.language == "toml":
+                tomllib.loads(block.text)
+            elif block.language == "ini":
+                configparser.ConfigParser(strict=False, interpolation=None, allow_no_value=True).read_string(block.text)
+            elif block.language in command_lines.SHELL:
+                subprocess.run(["bash", "-n", "-c", block.text], check=True, env={"PATH": os.environ["PATH"]})
+        except (ValueError, yaml.YAMLError, configparser.Error, subprocess.CalledProcessError) as error:
+            pytest.fail(f"{where}: {error}")
+
+
+def test_no_companion_is_out_of_date() -> None:
+    """Each companion belongs to a page."""
+    assert {path.name for path in COMPANIONS.glob("*.py")} <= {companion(page).name for page in PAGES}, ROOT
