@@ -113,7 +113,9 @@ class LongProgram(Program):
             "loop": (asteps, aloop, watch_in),
             "process": (steps, loop, watch_in),
         }
-        self.steps, self.loop, self.watches = {}, {}, {}
+        self.steps: dict[str, Any] = {}
+        self.loop: dict[str, Any] = {}
+        self.watches: dict[str, Any] = {}
         for where, (stepping, looping, watching) in kinds.items():
             self.steps[where] = app.task(name=f"steps_{where}", runs_in=where)(stepping)
             self.loop[where] = app.task(name=f"loop_{where}", runs_in=where)(looping)
