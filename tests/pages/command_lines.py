@@ -14,14 +14,16 @@ import click
 import yaml
 
 from dibs.cli.commands import COMMANDS, commands
+from dibs.contrib.django.management.commands.dibs import _with_app as with_djangos_app
 from pages.reading import blocks
 
 SHELL = {"sh", "shell", "bash"}
 
 #: What may stand before the name of a program.
 BEFORE = re.compile(r"^(exec|sudo|env|time|nohup|[A-Z_]+=.*)$")
-#: How dibs is started where it is not called `dibs`.
-STARTS = (["dibs"], ["python", "-m", "dibs"], ["python", "manage.py", "dibs"], ["manage.py", "dibs"])
+#: How dibs is started; Django knows the app itself.
+STARTS = (["dibs"], ["python", "-m", "dibs"])
+DJANGOS_STARTS = (["python", "manage.py", "dibs"], ["manage.py", "dibs"])
 
 
 def on_page(page: Path) -> Iterator[tuple[int, list[str]]]:
@@ -39,7 +41,13 @@ def after_dibs(words: list[str]) -> list[str] | None:
     if not words:
         return None
     words = [words[0].rsplit("/", 1)[-1], *words[1:]]
-    return next((words[len(start) :] for start in STARTS if words[: len(start)] == start), None)
+    for start in STARTS:
+        if words[: len(start)] == start:
+            return words[len(start) :]
+    for start in DJANGOS_STARTS:
+        if words[: len(start)] == start:
+            return with_djangos_app(words[len(start) :])
+    return None
 
 
 def _commands(language: str, text: str) -> Iterator[list[str]]:
@@ -61,7 +69,7 @@ def _commands(language: str, text: str) -> Iterator[list[str]]:
 
 
 def _in_shell(text: str) -> Iterator[list[str]]:
-    lexer = shlex.shlex(text.replace("\\\n", " ").replace("\n", " ;\n"), posix=True, punctuation_chars=";|&()<>")
+    lexer = shlex.shlex(text.replace("\\\n", " ").replace("\n", "\n; "), posix=True, punctuation_chars=";|&()<>")
     lexer.wordchars += ":@%,+$={}[]…"
     words: list[str] = []
     for word in lexer:
