@@ -57,4 +57,4 @@ def after():
     result = runner.run_suite(suite)
     runner.teardown_databases(databases)
     assert result.testsRun == 3
-    assert not (result.errors or result.failures), result
+    assert result.wasSuccessful(), result
