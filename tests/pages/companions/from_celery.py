@@ -2,7 +2,7 @@
 
 from sqlalchemy import create_engine
 
-from dibs import Dibs, current_job
+from dibs import Dibs
 
 app = Dibs()
 app.migrate()

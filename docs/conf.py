@@ -1,0 +1,51 @@
+"""How the site is built from the pages of this folder and the docstrings of the public face: `scripts/docs`."""
+
+import fnmatch
+
+from sphinx.application import Sphinx
+
+import dibs
+
+project = "dibs"
+author = "the authors of dibs"
+release = version = dibs.__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+html_theme = "furo"
+html_title = f"dibs {version}"
+html_show_sourcelink = False
+html_copy_source = False
+exclude_patterns = ["_build"]
+
+# Markdown: headings can be linked to, as on the pages of a code host.
+myst_heading_anchors = 3
+myst_enable_extensions = ["attrs_inline"]
+
+# Docstrings write names and values in single backticks, as Markdown does.
+default_role = "code"
+autodoc_typehints = "signature"
+autodoc_member_order = "bysource"
+autodoc_class_signature = "mixed"
+add_module_names = False
+
+# A name of dibs' that leads nowhere is an error; those of others are not looked up, so that no network is needed.
+nitpicky = True
+nitpick_ignore_regex = [("py:.*", r"(?!dibs\.).*"), ("py:.*", r"dibs\.\w+\.([A-Z]|[A-Z]_co)")]
+
+# In the index `others` stands for the pages that it does not name, so that none is left out.
+
+
+def name_the_others(app: Sphinx, page: str, source: list[str]) -> None:
+    """Put the pages that the index does not name in their place; leave out patterns of it that match none."""
+    if page != "index":
+        return
+    lines = source[0].splitlines()
+    patterns = [line for line in lines if line and " " not in line]
+    pages = sorted(app.env.found_docs - {"index"})
+    others = [page for page in pages if not any(fnmatch.fnmatchcase(page, pattern) for pattern in patterns)]
+    lines = [line for line in lines if line not in patterns or "*" not in line or fnmatch.filter(pages, line)]
+    source[0] = "\n".join("\n".join(others) if line == "others" else line for line in lines) + "\n"
+
+
+def setup(app: Sphinx) -> None:
+    app.connect("source-read", name_the_others)
