@@ -25,7 +25,7 @@ myst_enable_extensions = ["attrs_inline"]
 default_role = "code"
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
-autodoc_class_signature = "mixed"
+autoclass_content = "both"  # what the arguments of a class mean is said in its __init__
 add_module_names = False
 
 # A name of dibs' that leads nowhere is an error; those of others are not looked up, so that no network is needed.

@@ -123,8 +123,8 @@ class Task(Generic[P, R]):
         - `key_until="finished"`: lets it go when the job is done, too.
         - `run_at` (an aware datetime) or `delay` (seconds or timedelta): not before then. The past means now.
         - `priority`: higher goes first within a queue. `retention`: how long the finished row is kept.
-        - `connection`: write the job in the transaction that is open on your own connection (see the README's
-          table). dibs neither commits nor rolls back there.
+        - `connection`: write the job in the transaction that is open on your own connection (which kinds: the table
+          of connections in the README). dibs neither commits nor rolls back there.
         - `own=True`: write it on a connection of dibs' own, also inside an ambient transaction of yours.
 
         Raises InvalidArgument for a value that is out of range.

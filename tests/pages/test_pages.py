@@ -39,16 +39,40 @@ def test_what_a_page_shows_works(page: Path, tmp_path: Path) -> None:
     """From top to bottom, in a process and a folder of its own, on the database that its companion names (SQLite)."""
     (folder := tmp_path / "page").mkdir()
     with url_for(page, tmp_path) as url:
-        ran = subprocess.run(
-            [sys.executable, str(Path(__file__).with_name("run_page.py")), str(page)],
-            cwd=folder,
-            env=environment(url) | {"COLUMNS": "120"},
-            capture_output=True,
-            text=True,
-            timeout=150,
-            check=False,
-        )
+        ran = run(page, folder, url)
     assert ran.returncode == 0, f"{ran.stdout}\n{ran.stderr}"
+
+
+@pytest.mark.parametrize(
+    ("text", "trouble"),
+    [
+        ("```python\nvalue = 1\n```\n\n```python\nassert value == 2\n```", "AssertionError"),
+        ("```python\n# jobs.py\nfrom dibs import Dips\n```", "ImportError"),
+        ("```console\n$ dibs migrate\napplied 0002 …\n```", "applied 0001 initial"),
+        ("```console\n$ dibs migrate\n$ dibs status\n```", "applied 0001 initial"),
+        (
+            '<!-- skip: next "it takes a Redis server" -->\n```python\nraise\n```\n\n```python\nawait nothing\n```',
+            "NameError",
+        ),
+    ],
+)
+def test_what_does_not_work_is_found(text: str, trouble: str, tmp_path: Path) -> None:
+    """A page fails with its first error, and where a session prints something else, or more, than the page says."""
+    (page := tmp_path / "page.md").write_text(text)
+    ran = run(page, tmp_path, "sqlite:///dibs.db")
+    assert (ran.returncode, trouble in ran.stderr) == (1, True), ran.stderr
+
+
+def run(page: Path, folder: Path, url: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("run_page.py")), str(page)],
+        cwd=folder,
+        env=environment(url) | {"COLUMNS": "120"},
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
 
 
 @contextmanager

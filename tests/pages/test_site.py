@@ -15,13 +15,14 @@ from pages.reading import ROOT
 def test_the_api_page_has_all_of_the_public_face() -> None:
     """Each name that can be imported from dibs."""
     page = (ROOT / "docs" / "api.md").read_text()
-    assert set(re.findall(r"auto\w+:: dibs\.(\w+)(?:\(\))?$", page, re.MULTILINE)) >= set(dibs.__all__)
+    assert set(re.findall(r"(?:auto|py:)\w+:: dibs\.(\w+)(?:\(\))?$", page, re.MULTILINE)) >= set(dibs.__all__)
 
 
 def test_the_site_takes_a_new_page(tmp_path: Path) -> None:
     """A page is found in the site's index without being named there; a link that leads nowhere fails the build."""
     pages = tmp_path / "docs"
     pages.mkdir()
+    shutil.copy(ROOT / "README.md", tmp_path)
     for name in ("conf.py", "index.md", "tutorial.md", "from-rq.md", "from-celery.md"):
         shutil.copy(ROOT / "docs" / name, pages)
     (pages / "brand-new.md").write_text("# Brand new\n\nSee [the tutorial](tutorial.md).\n")
