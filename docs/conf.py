@@ -32,11 +32,12 @@ add_module_names = False
 nitpicky = True
 nitpick_ignore_regex = [("py:.*", r"(?!dibs\.).*"), ("py:.*", r"dibs\.\w+\.([A-Z]|[A-Z]_co)")]
 
-# In the index `others` stands for the pages that it does not name, so that none is left out.
 
-
-def name_the_others(app: Sphinx, page: str, source: list[str]) -> None:
-    """Put the pages that the index does not name in their place; leave out patterns of it that match none."""
+def adapt(app: Sphinx, page: str, source: list[str]) -> None:
+    """Lead links to the README to where the site has that. In the index put the pages that it does not name in the place
+    of `others`, so that none is left out, and leave out patterns of it that match none."""
+    source[0] = source[0].replace("](../README.md#connections)", "](api.md#connections)")
+    source[0] = source[0].replace("](../README.md)", "](index.md)")
     if page != "index":
         return
     lines = source[0].splitlines()
@@ -48,4 +49,4 @@ def name_the_others(app: Sphinx, page: str, source: list[str]) -> None:
 
 
 def setup(app: Sphinx) -> None:
-    app.connect("source-read", name_the_others)
+    app.connect("source-read", adapt)

@@ -57,7 +57,7 @@ def _commands(language: str, text: str) -> Iterator[list[str]]:
         lines = re.findall(r"^\$ ((?:.*\\\n)*.*)$", text, re.MULTILINE)
         yield from _in_shell("\n".join(lines))
     elif language == "dockerfile":
-        for said in re.findall(r"^(?:CMD|ENTRYPOINT) (.*)$", text, re.MULTILINE):
+        for said in re.findall(r"(?:^|\s)(?:CMD|ENTRYPOINT) (.*)$", text, re.MULTILINE):
             yield json.loads(said) if said.startswith("[") else shlex.split(said)
     elif language == "ini":
         for key, value in _ini(text):
@@ -96,7 +96,8 @@ def _in_manifest(value: Any) -> Iterator[list[str]]:
         elif isinstance(value.get("command"), str):
             yield shlex.split(value["command"])
         elif isinstance(value.get("args"), list):
-            yield ["dibs", *(str(word) for word in value["args"])]
+            words = [str(word) for word in value["args"]]
+            yield ["dibs", *words] if words[:1] and words[0] in COMMANDS else words  # after the image's entry point
         for each in value.values():
             yield from _in_manifest(each)
     elif isinstance(value, list):

