@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
@@ -50,7 +51,7 @@ class Dibs(Orders, Hooks):
         notify: bool = True,
         max_payload: int = MOST_PAYLOAD,
         max_releases: int = MOST_RELEASES,
-        lifespan: Callable[[Any], Any] | None = None,
+        lifespan: Callable[[Any], AbstractAsyncContextManager[Any] | AsyncIterator[Any]] | None = None,
         scrub: Callable[[str], str] | None = None,
     ) -> None:
         """`url` is the database's; without one DIBS_DATABASE_URL or DATABASE_URL is read.

@@ -41,6 +41,15 @@ async def lifespan(app: Dibs) -> AsyncGenerator[dict[str, str]]:
     yield {"client": "…"}
 
 
+async def plain_lifespan(app: Dibs) -> AsyncIterator[int]:
+    yield 7
+
+
+async def no_lifespan(app: Dibs) -> None: ...
+
+
+Dibs(lifespan=plain_lifespan)
+Dibs(lifespan=no_lifespan)  # wrong
 app = Dibs("sqlite:///dibs.db", lifespan=lifespan, imports=["shop.tasks"], scrub=lambda text: text.lower())
 Dibs(password=lambda: "token", schema="jobs", prefix="shop_", notify=False, max_payload=10_000)
 Dibs(url="sqlite:///dibs.db", urll="")  # wrong
