@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
@@ -14,17 +13,17 @@ from dibs.bulk import Bulk
 from dibs.codec import Codec, JsonCodec
 from dibs.connections import Connections
 from dibs.errors import ConfigurationError, InvalidArgument
-from dibs.hooks import Draft, Hooks
+from dibs.hooks import Draft, Hooks, Lifespan
 from dibs.jobs import Enqueued, NewJob
 from dibs.ops import Op
 from dibs.orders import Orders
 from dibs.registry import Registry, Tasks
 from dibs.secrets import stamped
-from dibs.settings import MOST_PAYLOAD, MOST_RELEASES, WARN_PAYLOAD, WorkerSettings, integer
+from dibs.settings import MOST_PAYLOAD, MOST_RELEASES, WARN_PAYLOAD, integer
 from dibs.tasks import Call, Job, Task
 
 if TYPE_CHECKING:
-    from dibs.worker.worker import Worker
+    from dibs.worker.worker import Worker, WorkerSettings
 
 R = TypeVar("R")
 
@@ -51,7 +50,7 @@ class Dibs(Orders, Hooks):
         notify: bool = True,
         max_payload: int = MOST_PAYLOAD,
         max_releases: int = MOST_RELEASES,
-        lifespan: Callable[[Any], AbstractAsyncContextManager[Any] | AsyncIterator[Any]] | None = None,
+        lifespan: Lifespan | None = None,
         scrub: Callable[[str], str] | None = None,
     ) -> None:
         """`url` is the database's; without one DIBS_DATABASE_URL or DATABASE_URL is read.

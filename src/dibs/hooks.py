@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
@@ -24,6 +24,9 @@ from dibs.secrets import NAMES, scrubbed
 
 D = TypeVar("D", bound="Callable[[Draft], None]")
 H = TypeVar("H", bound=Callable[[Event], Any])
+
+#: What `Dibs(lifespan=…)` takes; an `async def` with one `yield` need not be decorated.
+Lifespan = Callable[[Any], AbstractAsyncContextManager[Any] | AsyncIterator[Any]]
 
 logger = logging.getLogger("dibs")
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
 
 from dibs.errors import InvalidArgument
 from dibs.limits import check_text
@@ -130,16 +130,6 @@ class Options:
         if options.run_at is not None and options.delay is not None:
             raise InvalidArgument("delay", "goes without run_at: say one of them")
         return options
-
-
-class WorkerSettings(TypedDict, total=False):
-    """What `app.worker(…)` takes, as type checkers read it. What it means is said in `Worker`, which checks it."""
-
-    queues: list[str] | tuple[str, ...] | None
-    concurrency: int | None
-    lease: Seconds
-    grace: Seconds
-    burst: bool
 
 
 def _key_until(value: str) -> str:

@@ -9,8 +9,8 @@ from typing import assert_type
 import pytest
 
 from dibs import CurrentJob, Dibs, InvalidArgument, Worker
-from dibs.settings import WorkerSettings
 from dibs.tasks import AsyncTask, Call, Job, SyncTask, Task, Using
+from dibs.worker.worker import WorkerSettings
 
 
 def test_tasks_keep_their_signatures(tmp_path: Path) -> None:
