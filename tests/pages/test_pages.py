@@ -110,10 +110,10 @@ def test_commands_are_as_the_command_line_has_them(page: Path) -> None:
 def test_a_wrong_command_is_found(tmp_path: Path) -> None:
     """The tests above would see a command that is not, an option that is not, and one without its argument."""
     (page := tmp_path / "page.md").write_text(
-        "```sh\nX=1 dibs wonder && dibs jobs --stats failed | cat\ndibs cancel\n```\n`dibs jobs --stats`"
+        "```sh\nX=1 dibs wonder && dibs jobs --stats failed | cat\ndibs show\n```\n`dibs jobs --stats`"
     )
     found = list(command_lines.on_page(page))
-    assert [arguments for _, arguments in found] == [["wonder"], ["jobs", "--stats", "failed"], ["cancel"]]
+    assert [arguments for _, arguments in found] == [["wonder"], ["jobs", "--stats", "failed"], ["show"]]
     for _, arguments in found:
         with pytest.raises(click.UsageError):
             command_lines.check(arguments)
