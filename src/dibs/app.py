@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import msgspec
 
@@ -18,7 +18,7 @@ from dibs.bulk import Bulk
 from dibs.codec import Codec, JsonCodec
 from dibs.connections import Connections
 from dibs.errors import ConfigurationError, InvalidArgument
-from dibs.hooks import Draft, Hooks
+from dibs.hooks import Draft, Hooks, Lifespan
 from dibs.jobs import Enqueued, NewJob
 from dibs.loop import loop_runs_here
 from dibs.ops import Op
@@ -31,7 +31,7 @@ from dibs.settings import MOST_PAYLOAD, MOST_RELEASES, WARN_PAYLOAD, Seconds, in
 from dibs.tasks import Call, Job, Task
 
 if TYPE_CHECKING:
-    from dibs.worker.worker import Worker
+    from dibs.worker.worker import Worker, WorkerSettings
 
 R = TypeVar("R")
 
@@ -59,7 +59,7 @@ class Dibs(Orders, Hooks):
         max_payload: int = MOST_PAYLOAD,
         max_releases: int = MOST_RELEASES,
         misfit_wait: Seconds = MISFIT_WAIT,
-        lifespan: Callable[[Any], Any] | None = None,
+        lifespan: Lifespan | None = None,
         scrub: Callable[[str], str] | None = None,
         inline: bool = False,
     ) -> None:
@@ -283,7 +283,7 @@ class Dibs(Orders, Hooks):
 
     # -- work ------------------------------------------------------------------------------------
 
-    def worker(self, **settings: Any) -> Worker:
+    def worker(self, **settings: Unpack[WorkerSettings]) -> Worker:
         """Return a worker for this app's tasks; see `Worker` for its settings. `run()` it in any thread."""
         from dibs.worker.worker import Worker
 

@@ -82,6 +82,10 @@ class Connections:
         """
         return self.store.migrate()
 
+    async def amigrate(self) -> list[str]:
+        """`migrate` for async code, such as at an application's start."""
+        return await asyncio.to_thread(self.migrate)
+
     def close(self) -> None:
         """Close the idle connections of this process. The app can still be used."""
         self.store.close()

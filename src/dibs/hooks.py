@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
@@ -22,8 +22,11 @@ from dibs.errors import ConfigurationError, DibsError
 from dibs.events import Event, EventName, Events, names_checked
 from dibs.secrets import NAMES, scrubbed
 
-F = TypeVar("F", bound=Callable[..., Any])
+D = TypeVar("D", bound="Callable[[Draft], None]")
 H = TypeVar("H", bound=Callable[[Event], Any])
+
+#: What `Dibs(lifespan=…)` takes; an `async def` with one `yield` need not be decorated.
+Lifespan = Callable[[Any], AbstractAsyncContextManager[Any] | AsyncIterator[Any]]
 
 logger = logging.getLogger("dibs")
 
@@ -112,7 +115,7 @@ class Hooks:
 
         return add
 
-    def on_enqueue(self, function: F) -> F:
+    def on_enqueue(self, function: D) -> D:
         """Call a function with the `Draft` of each job that is enqueued, to add to its `meta`.
 
         Such as the trace's context, the request's id, the tenant. Read it as `current_job().meta` or

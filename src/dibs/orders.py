@@ -197,6 +197,10 @@ class Orders(Registry, Connections):
         """`resume` for async code."""
         return await asyncio.to_thread(self.resume, queue)
 
+    async def aprune(self) -> int:
+        """`prune` for async code."""
+        return await asyncio.to_thread(self.prune)
+
 
 def _filter(which: Filters) -> Filter:
     """Return the filters of an order; raise InvalidArgument where there are none: nobody means all jobs by saying nothing."""

@@ -11,18 +11,26 @@ app.include(tasks)
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
-from typing import Any, ParamSpec, TypeVar, overload
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from dibs.errors import ConfigurationError
 from dibs.hooks import Around, around_of
 from dibs.retries import Backoff
-from dibs.settings import Options, Seconds
+from dibs.settings import KeyUntil, Options, RunsIn, Seconds
 from dibs.tasks import AsyncTask, SyncTask, Task
+
+if TYPE_CHECKING:
+    from dibs.running import CurrentJob
 
 P = ParamSpec("P")
 R = TypeVar("R")
-F = TypeVar("F", bound=Callable[..., Any])
+#: What `around` takes: one `yield` where the run is, or a context manager made of that.
+F = TypeVar(
+    "F",
+    bound="Callable[[CurrentJob], Iterator[Any] | AsyncIterator[Any] | AbstractContextManager[Any] | AbstractAsyncContextManager[Any]]",
+)
 
 
 class Decorator:
@@ -87,11 +95,11 @@ class Registry:
         max_attempts: int | None = None,
         timeout: Seconds | None = None,
         retention: Seconds | None = None,
-        key_until: str | None = None,
+        key_until: KeyUntil | None = None,
         backoff: Backoff | None = None,
         retry_on: type[BaseException] | tuple[type[BaseException], ...] | None = None,
         fail_on: type[BaseException] | tuple[type[BaseException], ...] | None = None,
-        runs_in: str | None = None,
+        runs_in: RunsIn | None = None,
     ) -> Decorator: ...
 
     def task(

@@ -27,7 +27,7 @@ MAX_CRASHES = 5
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How long to wait before the next attempt: `first` × `factor`ⁿ⁻¹ seconds, at most `cap`, ± `jitter`.
+    """How long to wait before the next attempt: `first × factorⁿ⁻¹` seconds, at most `cap`, ± `jitter`.
 
     The defaults with twelve attempts span a night's outage and a morning's fix: 5 s, 15 s, 45 s … 6 h, 6 h, 6 h.
     """

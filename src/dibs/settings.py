@@ -9,13 +9,17 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from dibs.errors import InvalidArgument
 from dibs.limits import check_text
 from dibs.retries import Backoff
 
 Seconds = timedelta | float | int
+
+#: Where a task's code may run, and until when a job holds its key.
+RunsIn = Literal["thread", "loop", "process"]
+KeyUntil = Literal["finished", "pruned"]
 
 DEFAULT_BACKOFF = Backoff()
 LONGEST_QUEUE = 200

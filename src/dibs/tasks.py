@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from dibs.errors import ConfigurationError, InvalidArgument, JobCancelled, JobFailed, JobNotFound, StillRunning
-from dibs.settings import LONGEST_TASK, Options, Seconds, name, seconds
+from dibs.settings import LONGEST_TASK, KeyUntil, Options, Seconds, name, seconds
 from dibs.signatures import Signature
 from dibs.states import FINAL, State
 
@@ -106,7 +106,7 @@ class Task(Generic[P, R]):
         self,
         *,
         key: str | None = None,
-        key_until: str | None = None,
+        key_until: KeyUntil | None = None,
         run_at: datetime | None = None,
         delay: Seconds | None = None,
         priority: int | None = None,
@@ -123,8 +123,8 @@ class Task(Generic[P, R]):
         - `key_until="finished"`: lets it go when the job is done, too.
         - `run_at` (an aware datetime) or `delay` (seconds or timedelta): not before then. The past means now.
         - `priority`: higher goes first within a queue. `retention`: how long the finished row is kept.
-        - `connection`: write the job in the transaction that is open on your own connection (see the README's
-          table). dibs neither commits nor rolls back there.
+        - `connection`: write the job in the transaction that is open on your own connection (which kinds: the table
+          of connections in the README). dibs neither commits nor rolls back there.
         - `own=True`: write it on a connection of dibs' own, also inside an ambient transaction of yours.
 
         Raises InvalidArgument for a value that is out of range.

@@ -1,20 +1,17 @@
-"""The face is typed: right calls pass mypy --strict, and each wrong call below must be an error.
-
-mypy reads this file (it is among `files` in pyproject.toml) and complains about every `type: ignore` that it does
-not need, so a wrong call that stopped being an error fails the type check. Run as a test it only checks that what
-is written here is what happens.
-"""
+"""What a type checker refuses (`calls.py`) is refused when it runs, too; and calls that belong together take the same."""
 
 from __future__ import annotations
 
+import inspect
 from datetime import timedelta
 from pathlib import Path
 from typing import assert_type
 
 import pytest
 
-from dibs import Dibs, InvalidArgument, JobRecord, State
-from dibs.tasks import AsyncTask, Call, Job, SyncTask
+from dibs import CurrentJob, Dibs, InvalidArgument, JobRecord, State, Worker
+from dibs.tasks import AsyncTask, Call, Job, SyncTask, Task, Using
+from dibs.worker.worker import WorkerSettings
 
 
 def test_tasks_keep_their_signatures(tmp_path: Path) -> None:
@@ -62,3 +59,33 @@ def test_filters_are_typed(tmp_path: Path) -> None:
         app.cancel(tsak="t")  # type: ignore[call-arg]
     with pytest.raises(InvalidArgument):
         app.requeue(since="3h")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [Dibs, Task, Using, Job, CurrentJob])
+def test_twins_take_the_same(kind: type) -> None:
+    """`x` and `ax` have the same arguments with the same defaults, so that one is learnt with the other."""
+    twins = [name for name in dir(kind) if name.startswith("a") and hasattr(kind, name[1:])]
+    assert twins
+    for name in twins:
+        assert inspect.iscoroutinefunction(getattr(kind, name)), name
+        assert inspect.signature(getattr(kind, name)) == inspect.signature(getattr(kind, name[1:])), name
+
+
+def test_what_does_io_has_a_twin() -> None:
+    """Each public method of an app that asks its database can be awaited under the same name with an `a`."""
+    asks = [
+        name
+        for name, method in inspect.getmembers(Dibs, inspect.isfunction)
+        if not name.startswith("_")
+        and any(word in inspect.getsource(method) for word in ("store.run", "store.migrate"))
+    ]
+    assert {"job", "cancel", "migrate", "counts"} <= set(asks)
+    assert [
+        name for name in asks if not hasattr(Dibs, f"a{name.removeprefix('a')}") and not name.endswith("run_on")
+    ] == []
+
+
+def test_an_app_knows_the_settings_of_its_workers() -> None:
+    """`app.worker(…)` is typed with the settings that `Worker` takes."""
+    settings = [name for name in inspect.signature(Worker).parameters if name != "app"]
+    assert list(WorkerSettings.__annotations__) == settings

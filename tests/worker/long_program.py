@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from dibs import Backoff, Cancel, Dibs, Fail, Release, Retry, current_job
+from dibs.settings import RunsIn
 from worker.program import GLANCE, Program
 
 VARIABLE = "DIBS_TEST_LONG_PROGRAM"
@@ -107,12 +108,14 @@ class LongProgram(Program):
                 return str(error)
             return ""
 
-        kinds: dict[str, tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]] = {
+        kinds: dict[RunsIn, tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]] = {
             "thread": (steps, loop, watch_in),
             "loop": (asteps, aloop, watch_in),
             "process": (steps, loop, watch_in),
         }
-        self.steps, self.loop, self.watches = {}, {}, {}
+        self.steps: dict[str, Any] = {}
+        self.loop: dict[str, Any] = {}
+        self.watches: dict[str, Any] = {}
         for where, (stepping, looping, watching) in kinds.items():
             self.steps[where] = app.task(name=f"steps_{where}", runs_in=where)(stepping)
             self.loop[where] = app.task(name=f"loop_{where}", runs_in=where)(looping)
@@ -152,7 +155,7 @@ class LongProgram(Program):
             diary.write("start")
             time.sleep(60)
 
-        def timed(function: Callable[..., Any], name: str, where: str) -> Any:
+        def timed(function: Callable[..., Any], name: str, where: RunsIn) -> Any:
             return app.task(name=name, runs_in=where, timeout=0.5, max_attempts=1)(function)
 
         self.sleepy = timed(sleepy, "sleepy", "process")

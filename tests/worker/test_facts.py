@@ -10,6 +10,7 @@ import pytest
 
 from conftest import wait_for
 from dibs.retries import MAX_CRASHES
+from dibs.settings import KeyUntil
 from worker.harness import LEASE, Site, holds
 from worker.program import Program
 from worker.users import users_connection
@@ -59,7 +60,7 @@ def test_a_duplicate_left_open_hides_no_job(site: Site[Program]) -> None:
 
 
 @pytest.mark.parametrize("key_until", ["pruned", "finished"])
-def test_a_duplicate_that_came_at_the_last_moment(site: Site[Program], key_until: str) -> None:
+def test_a_duplicate_that_came_at_the_last_moment(site: Site[Program], key_until: KeyUntil) -> None:
     """The same for a duplicate that looked when the key was free and met it when it wrote; also where the job's
     end lets its key go."""
     if not site.db.locks_rows:

@@ -388,7 +388,7 @@ def test_an_async_hook_at_enqueue_is_refused(db: Database) -> None:
     async def later(draft: Draft) -> None: ...
 
     with pytest.raises(ConfigurationError, match="plain function"):
-        db.app().on_enqueue(later)
+        db.app().on_enqueue(later)  # type: ignore[type-var]
 
 
 def test_hooks_do_not_stop_a_worker_that_stops(db: Database) -> None:

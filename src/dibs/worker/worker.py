@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import FrameType
-from typing import Any
+from typing import Any, TypedDict
 
 from dibs.app import Dibs
 from dibs.errors import CodeTooOld, ConfigurationError, DatabaseUnavailable, InvalidArgument
@@ -42,6 +42,16 @@ GRACE = 25.0
 DEAF_POLL = 0.5
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class WorkerSettings(TypedDict, total=False):
+    """What `app.worker(…)` takes, as type checkers read it; what it means is said below."""
+
+    queues: list[str] | tuple[str, ...] | None
+    concurrency: int | None
+    lease: Seconds
+    grace: Seconds
+    burst: bool
 
 
 class Worker:
