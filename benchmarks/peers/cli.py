@@ -20,9 +20,7 @@ import json
 import os
 import platform
 import signal
-import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
 from types import FrameType
 from urllib.parse import urlsplit
 
@@ -50,45 +48,35 @@ def main(arguments: Sequence[str]) -> int:
     size = Size(asked.jobs, asked.singles, asked.samples, asked.seconds)
     rows: list[Row] = []
     failed = 0
-    for measure in MEASURES:
-        if asked.measures and measure.name not in asked.measures:
-            continue
-        with ExitStack() as stack:
-            try:
-                found, failures = _measure(stack, measure, asked, given, size)
-            except KeyboardInterrupt:
-                say("stopped; what was measured so far:")
-                failed += 1
-                break
-        rows += found
-        failed += failures
+    try:
+        for measure in MEASURES:
+            if not asked.measures or measure.name in asked.measures:
+                failed += _measure(measure, asked, given, size, rows)
+    except KeyboardInterrupt:
+        say("stopped; this is what was measured so far")
+        failed += 1
     if asked.json:
         print(json.dumps({"machine": _machine(), "rows": [row.plain() for row in rows]}, indent=1))
     else:
-        print(f"{', '.join(f'{name} {value}' for name, value in _machine().items())}; {size.jobs:,} jobs")
+        print(", ".join(f"{name} {value}" for name, value in _machine().items()))
         for line in lines(rows):
             print(line)
     return 1 if failed else 0
 
 
-def _measure(
-    stack: ExitStack, measure: Measure, asked: argparse.Namespace, given: dict[str, str], size: Size
-) -> tuple[list[Row], int]:
-    """Measure dibs beside everybody who is wanted; return the rows, and how many failed."""
-    grounds = stack.enter_context(Grounds(given, counting=measure.name == "idle"))
-    rows: list[Row] = []
+def _measure(measure: Measure, asked: argparse.Namespace, given: dict[str, str], size: Size, rows: list[Row]) -> int:
+    """Measure dibs beside everybody who is wanted, adding to the rows; return how many failed."""
     failed = 0
-    for pair in pairs_of(measure, asked.kind or KINDS, asked.only):
-        try:
-            rows += run(grounds, measure, pair, size, asked.pairs)
-        except Unavailable as unavailable:
-            say(f"{measure.name}: {pair.theirs.name} is left out: {unavailable.reason}")
-        except Failed as failure:
-            say(f"{measure.name}: beside {pair.theirs.name}: {failure}")
-            failed += 1
-    # By figure, then by peer: a table each.
-    order = list(dict.fromkeys(row.unit for row in rows))
-    return sorted(rows, key=lambda row: order.index(row.unit)), failed
+    with Grounds(given, counting=measure.name == "idle") as grounds:
+        for pair in pairs_of(measure, asked.kind or KINDS, asked.only):
+            try:
+                rows += run(grounds, measure, pair, size, asked.pairs)
+            except Unavailable as unavailable:
+                say(f"{measure.name}: {pair.theirs.name} is left out: {unavailable.reason}")
+            except Failed as failure:
+                say(f"{measure.name}: beside {pair.theirs.name}: {failure}")
+                failed += 1
+    return failed
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -103,7 +91,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", action="append", default=[], metavar="PEER", help="beside this one only; repeatable")
     parser.add_argument("--kind", action="append", choices=KINDS, help="on this database only; repeatable")
     parser.add_argument("--pairs", type=_positive, default=7, help="alternating pairs (7)")
-    parser.add_argument("--jobs", type=_positive, default=20_000, help="jobs in a drain, a fifth of a bulk (20000)")
+    parser.add_argument(
+        "--jobs", type=_positive, default=20_000, help="jobs in a drain, and a fifth of those in a bulk (20000)"
+    )
     parser.add_argument("--singles", type=_positive, default=2_000, help="jobs where each costs a round trip (2000)")
     parser.add_argument("--samples", type=_positive, default=200, help="jobs in a measure of latency (200)")
     parser.add_argument("--seconds", type=_positive, default=30, help="of an idle worker (30)")
@@ -145,5 +135,5 @@ def _machine() -> dict[str, str]:
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    """End as by an exception, so that all that was started is ended too."""
-    raise SystemExit(128 + number)
+    """Stop as Ctrl-C does: what was started is ended, what was measured is printed."""
+    raise KeyboardInterrupt

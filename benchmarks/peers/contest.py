@@ -10,7 +10,7 @@ from typing import Any
 from servers.progress import say
 
 from peers.grounds import Grounds
-from peers.measures import Figures, Measure, Size
+from peers.measures import Figures, Measure, Size, drain
 from peers.peer import DIBS, PEERS, RAW, Peer
 
 KINDS = ("postgres", "mysql", "mariadb", "sqlite")
@@ -39,17 +39,13 @@ class Spread:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the results."""
+    """One line of the results: a figure of both, pair by pair."""
 
-    measure: str
-    title: str
-    database: str
+    measure: Measure
     unit: str
-    better: str
-    ours: str
-    theirs: str
-    note: str
-    pairs: int
+    amount: int
+    pair: Pair
+    database: str
     figures: tuple[tuple[float, float], ...]
 
     @property
@@ -70,12 +66,18 @@ class Row:
         """Return it for `--json`."""
         ratio = self.ratio
         return {
-            "measure": self.measure,
-            "database": self.database,
+            "measure": self.measure.name,
             "unit": self.unit,
-            "better": self.better,
-            "ours": {"name": self.ours, **vars(self.our_spread)},
-            "theirs": {"name": self.theirs, **vars(self.their_spread), "settings": self.note},
+            "better": self.measure.better,
+            "amount": self.amount,
+            "database": self.database,
+            "ours": {"name": self.pair.ours.name, **vars(self.our_spread)},
+            "theirs": {
+                "name": self.pair.theirs.name,
+                **vars(self.their_spread),
+                "versions": self.pair.theirs.pins,
+                "settings": self.pair.theirs.note,
+            },
             "ratio": vars(ratio) if ratio else None,
             "pairs": self.figures,
         }
@@ -111,36 +113,32 @@ def _beside(peer: Peer) -> Peer:
 
 def run(grounds: Grounds, measure: Measure, pair: Pair, size: Size, pairs: int) -> list[Row]:
     """Measure both in turns; return a row for each figure. Raises Unavailable or Failed."""
-    size = _fitting(size, pair)
+    amount = measure.amount(size)
+    if measure.once is drain:  # both get as many jobs as the slower one is given
+        amount = min(amount, pair.ours.most, pair.theirs.most)
     rounds: list[tuple[Figures, Figures]] = []
     for number in range(pairs):
         # The second of a pair finds a machine that the first has warmed up or worn out: they change places.
         one, other = (pair.ours, pair.theirs) if number % 2 == 0 else (pair.theirs, pair.ours)
-        first, second = measure.once(grounds, one, size), measure.once(grounds, other, size)
-        rounds.append((first, second) if one is pair.ours else (second, first))
-        say(f"{measure.name}, pair {number + 1} of {pairs}: {_told(pair.ours, rounds[-1][0])}; {_told(pair.theirs, rounds[-1][1])}")
+        first, second = measure.once(grounds, one, amount), measure.once(grounds, other, amount)
+        ours, theirs = (first, second) if one is pair.ours else (second, first)
+        rounds.append((ours, theirs))
+        told = f"{_told(pair.ours, ours)}; {_told(pair.theirs, theirs)}"
+        say(f"{measure.name}, pair {number + 1} of {pairs}: {told}")
     return [
         Row(
-            measure.name,
-            measure.title,
-            grounds.version(pair.theirs.kind),
+            measure,
             unit,
-            measure.better,
-            pair.ours.name,
-            pair.theirs.name,
-            pair.theirs.note,
-            pairs,
+            amount,
+            pair,
+            grounds.version(pair.theirs),
             tuple((ours[unit], theirs[unit]) for ours, theirs in rounds),
         )
         for unit in rounds[0][0]
     ]
 
 
-def _fitting(size: Size, pair: Pair) -> Size:
-    """Both get as many jobs as the slower one is given."""
-    return Size(min(size.jobs, pair.ours.most, pair.theirs.most), size.singles, size.samples, size.seconds)
-
-
 def _told(peer: Peer, figures: Figures) -> str:
-    return f"{peer.name} " + ", ".join(f"{value:,.{0 if value >= 100 else 2}f} {unit}" for unit, value in figures.items())
-
+    return f"{peer.name} " + ", ".join(
+        f"{value:,.{0 if value >= 100 else 2}f} {unit}" for unit, value in figures.items()
+    )

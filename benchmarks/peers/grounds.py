@@ -87,9 +87,11 @@ class Grounds:
             self.administer("postgres", f"DROP DATABASE {name}")
         self._stack.close()
 
-    def version(self, kind: str) -> str:
-        """Return the kind and version of a server that was used."""
-        return self._versions.get(kind, kind)
+    def version(self, peer: Peer) -> str:
+        """Return what a contestant's jobs are in, and its version where it is known."""
+        if peer.kind == "sqlite":
+            return f"SQLite, synchronous={peer.settings.get('synchronous', 'full')}"
+        return self._versions.get(peer.kind, peer.kind)
 
     def server(self, kind: str) -> str:
         """Return the URL of the server of this kind, started unless it was before."""
@@ -98,7 +100,7 @@ class Grounds:
                 self._servers[kind] = self._given[kind]
             elif kind == "redis":
                 self._servers[kind] = self._stack.enter_context(_redis())
-                self._versions[kind] = "Redis"
+                self._versions[kind] = "Redis, appendfsync=everysec"
             else:
                 options = COUNTING if self._counting and kind == "postgres" else None
                 server = self._stack.enter_context(running(kind, durable=True, options=options))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from peers.grounds import Database, Grounds
 from peers.peer import Peer
@@ -18,15 +19,15 @@ SETTLES_DOWN = 6.0
 
 @dataclass(frozen=True)
 class Size:
-    """How much of it: jobs (of a drain or a bulk; fewer where one job is slow), and seconds of idling."""
+    """How much of it: jobs of a drain, jobs that cost a round trip each, jobs whose waits are taken, seconds of idling."""
 
     jobs: int
     singles: int
     samples: int
-    seconds: float
+    seconds: int
 
 
-def enqueue(grounds: Grounds, peer: Peer, how: str, jobs: int) -> Figures:
+def enqueue(grounds: Grounds, peer: Peer, jobs: int, *, how: str) -> Figures:
     """Enqueue jobs on an empty queue; return how many a second."""
     with grounds.database(peer) as database:
         return {"jobs/s": jobs / _enqueued(database, how, jobs)}
@@ -88,7 +89,7 @@ def latency(grounds: Grounds, peer: Peer, jobs: int) -> Figures:
     return {"p50 ms": waits[len(waits) // 2], "p99 ms": waits[min(int(len(waits) * 0.99), len(waits) - 1)]}
 
 
-def idle(grounds: Grounds, peer: Peer, seconds: float) -> Figures:
+def idle(grounds: Grounds, peer: Peer, seconds: int) -> Figures:
     """Let a worker wait for jobs that don't come; return what that costs."""
     with grounds.database(peer) as database, database.process(do="work", jobs=1) as worker:
         worker.heard("ready")
@@ -121,47 +122,29 @@ def _counts(grounds: Grounds, database: Database) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Measure:
-    """One comparison: dibs as it is measured in it, beside what, and how."""
+    """One comparison: how much of what, and how."""
 
     name: str
     title: str
-    once: Callable[[Grounds, Peer, Size], Figures]
+    #: Jobs, or seconds where it is measured without jobs.
+    amount: Callable[[Size], int]
+    once: Callable[[Grounds, Peer, int], Figures]
     better: str = "more"
 
 
 MEASURES = (
-    Measure(
-        "drain",
-        "drain, one worker process",
-        lambda grounds, peer, size: drain(grounds, peer, min(size.jobs, peer.most)),
-    ),
-    Measure("raw", "drain, beside raw SQL", lambda grounds, peer, size: drain(grounds, peer, size.jobs)),
-    Measure("async", "drain, async tasks beside sync ones", lambda grounds, peer, size: drain(grounds, peer, size.jobs)),
-    Measure(
-        "one",
-        "drain, one job at a time",
-        lambda grounds, peer, size: drain(grounds, peer, size.singles),
-    ),
-    Measure(
-        "enqueue",
-        "enqueue one by one, each committed",
-        lambda grounds, peer, size: enqueue(grounds, peer, "single", size.singles),
-    ),
+    Measure("drain", "drain, one worker process", lambda size: size.jobs, drain),
+    Measure("raw", "drain, beside raw SQL", lambda size: size.jobs, drain),
+    Measure("async", "drain, async tasks beside sync ones", lambda size: size.jobs, drain),
+    Measure("one", "drain, one job at a time", lambda size: size.singles, drain),
+    Measure("enqueue", "enqueue one by one, each committed", lambda size: size.singles, partial(enqueue, how="single")),
     Measure(
         "transaction",
         "enqueue one by one, 100 in each of the user's transactions",
-        lambda grounds, peer, size: enqueue(grounds, peer, "transaction", 5 * size.singles),
+        lambda size: 5 * size.singles,
+        partial(enqueue, how="transaction"),
     ),
-    Measure(
-        "bulk",
-        "enqueue in bulk",
-        lambda grounds, peer, size: enqueue(grounds, peer, "bulk", 5 * size.jobs),
-    ),
-    Measure(
-        "latency",
-        "pick-up by an idle worker",
-        lambda grounds, peer, size: latency(grounds, peer, size.samples),
-        better="less",
-    ),
-    Measure("idle", "an idle worker", lambda grounds, peer, size: idle(grounds, peer, size.seconds), better="less"),
+    Measure("bulk", "enqueue in bulk", lambda size: 5 * size.jobs, partial(enqueue, how="bulk")),
+    Measure("latency", "pick-up by an idle worker", lambda size: size.samples, latency, better="less"),
+    Measure("idle", "an idle worker", lambda size: size.seconds, idle, better="less"),
 )

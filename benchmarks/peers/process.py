@@ -35,7 +35,7 @@ class Process:
 
     def __init__(self, name: str, installation: Installation, asked: Mapping[str, Any]) -> None:
         self.name = name
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the program is
         self._popen = subprocess.Popen(
             [*installation.command, json.dumps({**asked, **installation.told})],
             env={**_plain_environment(), **installation.environment},

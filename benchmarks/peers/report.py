@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 
 from peers.contest import Row, Spread
 
 
 def lines(rows: Sequence[Row]) -> Iterator[str]:
     """Yield the table of each measure, a blank line between them."""
-    for (title, unit), group in groupby(rows, key=lambda row: (row.title, row.unit)):
-        table = list(group)
-        better = "more is better" if table[0].better == "more" else "less is better"
+    tables: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        tables.setdefault((row.measure.title, row.unit), []).append(row)
+    for (title, unit), table in tables.items():
+        pairs = max(len(row.figures) for row in table)
+        names = max(len(row.pair.theirs.name) for row in table)
         yield ""
-        yield f"{title}: {unit}, {better}; median (least–greatest) of {table[0].pairs} pairs"
-        names = max(len(row.theirs) for row in table)
-        yield f"  {'beside':{names}}  {'dibs':>26}  {'the other':>26}  {'dibs / the other':>18}  database"
+        yield f"{title}: {unit}, {table[0].measure.better} is better; median (least–greatest) of {pairs} pairs"
+        of = "jobs" if "jobs" in unit or "ms" in unit else "seconds"
+        yield f"  {'beside':{names}} {of:>8} {'dibs':>26} {'the other':>26} {'dibs / the other':>20}  on"
         for row in table:
-            ratio = f"{spread(row.ratio, digits=2)}" if row.ratio else "–"
+            ratio = spread(row.ratio, digits=2) if row.ratio else "–"
             yield (
-                f"  {row.theirs:{names}}  {spread(row.our_spread):>26}  {spread(row.their_spread):>26}  {ratio:>18}"
-                f"  {row.database}"
+                f"  {row.pair.theirs.name:{names}} {row.amount:>8,} {spread(row.our_spread):>26} "
+                f"{spread(row.their_spread):>26} {ratio:>20}  {row.database}"
             )
 
 

@@ -6,9 +6,9 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-from peers.programs.program import Program
-
 from awa import AsyncClient
+
+from peers.programs.program import Program
 
 CHUNK = 10_000
 

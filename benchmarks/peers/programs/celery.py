@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from threading import Thread
 
-from peers.programs.program import Program
-
 from celery import Celery
+
+from peers.programs.program import Program
 
 program = Program()
 app = Celery("peers", broker=program.url)

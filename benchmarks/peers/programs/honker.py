@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import honker
+
 from peers.programs.program import Program
 
 program = Program()

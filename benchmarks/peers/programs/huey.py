@@ -6,6 +6,7 @@ import logging
 
 from huey import SqliteHuey
 from huey.consumer import Consumer
+
 from peers.programs.program import Program
 
 program = Program()

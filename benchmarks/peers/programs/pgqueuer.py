@@ -6,10 +6,11 @@ import asyncio
 
 import asyncpg
 import uvloop
-from peers.programs.program import Program
 from pgqueuer.db import AsyncpgPoolDriver
 from pgqueuer.qm import QueueManager
 from pgqueuer.queries import Queries
+
+from peers.programs.program import Program
 
 CHUNK = 5_000
 

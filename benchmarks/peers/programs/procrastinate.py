@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from peers.programs.program import Program
 from procrastinate import App, PsycopgConnector, SyncPsycopgConnector
+
+from peers.programs.program import Program
 
 CHUNK = 5_000
 

@@ -76,9 +76,9 @@ def connect() -> Any:
     if parts.scheme == "postgresql":
         return psycopg.connect(program.url, autocommit=True)
     if parts.scheme == "sqlite":
-        connection = sqlite3.connect(parts.path.removeprefix("/"), isolation_level=None)
-        connection.execute(f"PRAGMA synchronous = {'normal' if 'synchronous=normal' in parts.query else 'full'}")
-        return connection
+        file = sqlite3.connect(parts.path.removeprefix("/"), isolation_level=None)
+        file.execute(f"PRAGMA synchronous = {'normal' if 'synchronous=normal' in parts.query else 'full'}")
+        return file
     connection = pymysql.connect(
         host=parts.hostname, port=parts.port, user=parts.username, password=parts.password or "", database=parts.path[1:],
         autocommit=True, charset="utf8mb4",
