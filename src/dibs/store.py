@@ -75,6 +75,9 @@ class Store:
         self._places = threading.BoundedSemaphore(self._size)
         self._reachable_since: float | None = None
         self._last_contact = 0.0
+        #: Is an op under way, and when (monotonic) did the last one end? Of use where one thread has this store to itself.
+        self.asking = False
+        self.asked = 0.0
         self.connections = 0  # made so far: when it grows, it may be another server
 
     # -- running ops -----------------------------------------------------------------------------
@@ -90,19 +93,27 @@ class Store:
             _inherited.append(self._idle)
             self._reset()
         with self._places:
-            for attempt in range(1, TRIES + 1):
-                connection = self._take(fresh=once)
-                committing = [False]
-                try:
-                    result = self._transact(connection, make(), committing)
-                except Exception as error:  # noqa: BLE001 - judged, and raised again where trying again is no use
-                    self._judge(error, connection, attempt=attempt, once=once, committing=committing[0])
-                    continue
-                except BaseException:  # Ctrl-C: nobody will end this transaction, and a traceback may keep it alive
-                    connection.close()
-                    raise
-                self._give_back(connection)
-                return result
+            self.asking = True
+            try:
+                return self._run(make, once=once)
+            finally:
+                self.asking = False
+                self.asked = time.monotonic()
+
+    def _run(self, make: Callable[[], Op[T]], *, once: bool) -> T:
+        for attempt in range(1, TRIES + 1):
+            connection = self._take(fresh=once)
+            committing = [False]
+            try:
+                result = self._transact(connection, make(), committing)
+            except Exception as error:  # noqa: BLE001 - judged, and raised again where trying again is no use
+                self._judge(error, connection, attempt=attempt, once=once, committing=committing[0])
+                continue
+            except BaseException:  # Ctrl-C: nobody will end this transaction, and a traceback may keep it alive
+                connection.close()
+                raise
+            self._give_back(connection)
+            return result
         raise AssertionError("the last try either returns or raises")
 
     def _transact(self, connection: OwnConnection, op: Op[T], committing: list[bool]) -> T:
@@ -250,6 +261,11 @@ class Store:
         """
         since = self._reachable_since
         return 0.0 if since is None else time.monotonic() - since
+
+    @property
+    def contact(self) -> float:
+        """When (monotonic) the database last did what it was asked; 0 if it never did."""
+        return self._last_contact
 
     def close(self) -> None:
         """Close the idle connections. The store can still be used; it opens new ones."""

@@ -20,7 +20,7 @@ LAYERS = [
     {"bindings"},
     {"migrations"},
     {"store"},
-    {"tasks", "running", "bulk", "events", "hooks"},
+    {"tasks", "running", "bulk", "events", "hooks", "logs"},
     {"registry", "ambient"},
     {"connections", "orders"},
     {"app"},

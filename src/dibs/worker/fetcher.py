@@ -20,12 +20,14 @@ from dibs.jobs import Claim, Lane
 from dibs.ops import Op
 from dibs.store import Store
 from dibs.tasks import Task
+from dibs.worker.health import Beat
 from dibs.worker.lanes import Lanes
 from dibs.worker.outage import Outage
 from dibs.worker.progress import EVERY, write_progress
 from dibs.worker.runs import Holdings, Run
 from dibs.worker.settling import Settling
 from dibs.worker.slots import Report, Slots
+from dibs.worker.summary import Summary
 from dibs.worker.verdicts import Stopped, TimedOut
 
 logger = logging.getLogger("dibs")
@@ -69,7 +71,9 @@ class Fetcher:
         outage: Outage,
         burst: bool,
         idle_poll: float,
+        most_jobs: int | None = None,
     ) -> None:
+        """`most_jobs` is how many runs it may begin; then it ends by itself, when they have."""
         self._app = app
         self._dialect = app.dialect
         self._store = store
@@ -85,7 +89,13 @@ class Fetcher:
         self._lanes: dict[Slots, Lanes] = {}
         self._dice = random.Random()
         self._bell = threading.Event()
-        self._settling = Settling(app, store, worker=worker, holdings=holdings, ring=self.ring)
+        self._most_jobs = most_jobs
+        self._taken = 0  # jobs that were claimed, of which some were given back without having begun
+        self.summary = Summary(worker, self._under_way)
+        self._settling = Settling(
+            app, store, worker=worker, holdings=holdings, ring=self.ring, count=self.summary.count
+        )
+        self.beat, self.claiming = Beat(store), Beat(store)
         self._stop_at: float | None = None
         self._pause = 0.0
         self._next_claim = 0.0
@@ -143,6 +153,7 @@ class Fetcher:
         """Work until stopped (or, in a burst, until there is nothing left to do)."""
         while True:
             self._bell.clear()
+            self.beat()
             try:
                 if self._step():
                     return
@@ -171,7 +182,11 @@ class Fetcher:
             return not self._holdings or self._gave_up()
         self._give_back_held()
         found = self._claim()
-        self._outage.over()
+        self._outage.over(self._store.contact)
+        self.claiming()
+        if self._left() <= 0 and not self._holdings:
+            logger.info("worker %s has run as many jobs as it may, %d, and ends", self._worker, self._most_jobs)
+            return True
         return self._burst and not found and self._nothing_left()
 
     def _wait(self) -> float:
@@ -191,6 +206,13 @@ class Fetcher:
         if any(slots.busy for slots in self.slots):
             moments.append(self._next_progress)
         return min(moments) - now
+
+    def _left(self) -> int:
+        """Return how many more jobs may be claimed."""
+        return BATCH if self._most_jobs is None else self._most_jobs - self._taken + self._settling.given_back
+
+    def _under_way(self) -> tuple[int, int]:
+        return sum(len(slots.busy) for slots in self.slots), sum(slots.waiting for slots in self.slots)
 
     def _waiting(self) -> bool:
         """Do held jobs wait for a slot?"""
@@ -288,7 +310,7 @@ class Fetcher:
         found = False
         for slots in wanting:
             free, ahead = slots.room()
-            limit = min(free + ahead, BATCH)
+            limit = min(free + ahead, BATCH, self._left())
             if free:
                 self._next_free[slots] = now + FREE_EVERY
             for lane in self._lanes[slots].in_order():
@@ -310,6 +332,8 @@ class Fetcher:
 
     def _wants(self, slots: Slots, now: float) -> bool:
         """Should we claim for these slots now? With work waiting, only when a good batch fits."""
+        if self._left() <= 0:
+            return False
         free, ahead = slots.room()
         return free > 0 or (ahead > slots.waiting and now < self._next_free.get(slots, 0.0))
 
@@ -360,6 +384,7 @@ class Fetcher:
 
     def _start(self, claims: Sequence[Claim], *, received: float, good_until: float) -> None:
         by_slots: dict[int, list[Run]] = {}
+        self._taken += len(claims)
         for claim in claims:
             run = Run(claim, self._task(claim.task), received=received, good_until=good_until)
             by_slots.setdefault(id(self._slots_for(claim.task)), []).append(run)

@@ -15,13 +15,14 @@ from collections.abc import Callable, Sequence
 from dibs.app import Dibs
 from dibs.errors import DatabaseError, DatabaseUnavailable, ReadOnlyDatabase, SchemaError
 from dibs.jobs import Settled, Verdict
+from dibs.logs import CLAIM
 from dibs.retries import DAY
 from dibs.states import State
 from dibs.store import Store
 from dibs.worker.progress import write_progress
 from dibs.worker.runs import Holdings, Run
 from dibs.worker.scrubbing import scrub_of
-from dibs.worker.telling import tell_settled
+from dibs.worker.telling import end_of, tell_settled
 from dibs.worker.verdicts import Outcome, Raised, Returned, Rules, decide, shorten
 
 logger = logging.getLogger("dibs")
@@ -42,13 +43,25 @@ Entry = tuple[Run, Verdict]
 class Settling:
     """Takes outcomes from any thread (`report`) and carries their verdicts out in the fetcher's (`settle`)."""
 
-    def __init__(self, app: Dibs, store: Store, *, worker: str, holdings: Holdings, ring: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        app: Dibs,
+        store: Store,
+        *,
+        worker: str,
+        holdings: Holdings,
+        ring: Callable[[], None],
+        count: Callable[[str], None],
+    ) -> None:
+        """`count` is told how each run that had begun has ended."""
         self._app = app
         self._store = store
         self._dialect = app.dialect
         self._worker = worker
         self._holdings = holdings
         self._ring = ring
+        self._count = count
+        self.given_back = 0  # claims that ended without having begun
         self._dice = random.Random()
         self._outbox: deque[Entry] = deque()
         self._locked: list[tuple[float, Entry]] = []  # when to try again, and what
@@ -146,18 +159,24 @@ class Settling:
             return
         self._holdings.drop(run)
         claim = run.claim
+        of_job = {CLAIM: claim}
+        if run.begun is None:
+            self.given_back += 1
+        else:
+            self._count("cancelled" if run.cancelling else end_of(run, verdict, settled))
         if settled is Settled.LOST:
             logger.warning(
                 "job %d: lost: its lease ran out and it was taken back, so what %s gave is refused",
                 claim.id,
                 claim.task,
+                extra=of_job,
             )
         elif settled is Settled.ALREADY:
-            logger.debug("job %d: %s was settled already", claim.id, claim.task)
+            logger.debug("job %d: %s was settled already", claim.id, claim.task, extra=of_job)
         elif run.cancelling:
-            logger.info("job %d: %s was cancelled by a person", claim.id, claim.task)
+            logger.info("job %d: %s was cancelled by a person", claim.id, claim.task, extra=of_job)
         elif verdict.status is State.FAILED:
-            logger.error("job %d: %s failed: %s", claim.id, claim.task, _last_line(verdict.error))
+            logger.error("job %d: %s failed: %s", claim.id, claim.task, _last_line(verdict.error), extra=of_job)
         elif verdict.status is State.READY and verdict.error:
             logger.warning(
                 "job %d: attempt %d of %d of %s failed, again in %.0f s: %s",
@@ -167,9 +186,10 @@ class Settling:
                 claim.task,
                 verdict.delay,
                 _last_line(verdict.error),
+                extra=of_job,
             )
         else:
-            logger.debug("job %d: %s %s", claim.id, claim.task, verdict.status)
+            logger.debug("job %d: %s %s", claim.id, claim.task, verdict.status, extra=of_job)
 
 
 def _last_line(error: str | None) -> str:

@@ -58,7 +58,7 @@ def tell_settled(app: Dibs, store: Store, entry: Sequence[tuple[Run, Verdict, Se
         if answer is Settled.LOST and not run.known_lost:
             tell(app, "lost", run, worker=worker, ran=run.ran())
         elif answer in (Settled.NOW, Settled.ALREADY) and run.begun is not None:
-            name = "cancelled" if verdict.id in cancelled else _name(run, verdict, answer)
+            name = "cancelled" if verdict.id in cancelled else end_of(run, verdict, answer)
             failed = name in ("failed", "retried")
             tell(
                 app,
@@ -73,7 +73,10 @@ def tell_settled(app: Dibs, store: Store, entry: Sequence[tuple[Run, Verdict, Se
             )
 
 
-def _name(run: Run, verdict: Verdict, answer: Settled) -> EventName:
+def end_of(run: Run, verdict: Verdict, answer: Settled) -> EventName:
+    """Return how a run has ended, as far as its worker knows."""
+    if answer is Settled.LOST:
+        return "lost"
     if run.finished and answer is Settled.ALREADY:
         return "done"  # by the task itself, in a transaction of its own
     if verdict.status is State.READY:

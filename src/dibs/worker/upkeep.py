@@ -13,6 +13,7 @@ from functools import partial
 from dibs.errors import DatabaseError, DatabaseUnavailable
 from dibs.jobs import Expired
 from dibs.store import Store
+from dibs.worker.health import Beat
 from dibs.worker.outage import Outage
 
 logger = logging.getLogger("dibs")
@@ -52,6 +53,7 @@ class Upkeep:
         self._past: dict[tuple[int, int], float] = {}  # claims whose lease ran out → since when their rows are free
         self._tell = tell
         self.tick = tick if tick is not None else tick_for(lease)
+        self.beat = Beat(store)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="dibs-upkeep", daemon=True)
 
@@ -71,12 +73,14 @@ class Upkeep:
         next_look = {name: 0.0 for name, _, _ in chores}
         while not self._closing.wait(self.tick):
             for name, every, work in chores:
+                self.beat()
                 if time.monotonic() < next_look[name]:
                     continue
                 try:
                     ours = self._store.run(partial(self._dialect.chore, name, every=every * 0.9))
                     if ours or (name == "expire" and self._past):
                         work()
+                    self._outage.over(self._store.contact)
                     next_look[name] = time.monotonic() + (0.0 if name == "expire" else every / 4)
                 except DatabaseError as error:
                     self._outage.failed(error)
