@@ -80,6 +80,11 @@ class Store:
         self.asked = 0.0
         self.connections = 0  # made so far: when it grows, it may be another server
 
+    def _notice_fork(self) -> None:
+        if os.getpid() != self._process:
+            _inherited.append(self._idle)
+            self._reset()
+
     # -- running ops -----------------------------------------------------------------------------
 
     def run(self, make: Callable[[], Op[T]], *, once: bool = False) -> T:
@@ -89,9 +94,7 @@ class Store:
         connection lost during its commit raises OutcomeUnknown. Raises DatabaseUnavailable, ReadOnlyDatabase,
         UnsuitableDatabase, SchemaError or DatabaseError.
         """
-        if os.getpid() != self._process:
-            _inherited.append(self._idle)
-            self._reset()
+        self._notice_fork()
         with self._places:
             self.asking = True
             try:
@@ -269,6 +272,7 @@ class Store:
 
     def close(self) -> None:
         """Close the idle connections. The store can still be used; it opens new ones."""
+        self._notice_fork()
         with self._lock:
             idle, self._idle = self._idle, []
         for connection, _ in idle:

@@ -47,18 +47,21 @@ def url_option(function: F) -> F:
     return option(function)
 
 
-def app_option(function: F) -> F:
-    """Let a command take -A, too; it finds the app's name with `place_of`."""
-    option = click.option(
+def app_option_of(envvar: str | None) -> Callable[[F], F]:
+    """Let a command take -A, too, or a variable of its own; it finds the app's name with `place_of`."""
+    return click.option(
         "-A",
         "--app",
         "place",
         metavar="APP",
         expose_value=False,
+        envvar=envvar,
         callback=remember_app,
         help=f"The app, as module:attribute, instead of {VARIABLE}.",
     )
-    return option(function)
+
+
+app_option = app_option_of(None)
 
 
 def place_of(context: click.Context, given: str | None = None) -> str:

@@ -21,7 +21,7 @@ from click.core import ParameterSource
 from dibs.app import Dibs
 from dibs.cli.apps import load
 from dibs.cli.logs import log_to_stderr
-from dibs.cli.options import app_option, place_of, url_option
+from dibs.cli.options import app_option_of, place_of, url_option
 from dibs.cli.units import NAMES, duration, size
 from dibs.worker import supervisor
 from dibs.worker.health import Answer, Health
@@ -46,7 +46,7 @@ LAST_WAIT = 3.0
     epilog=f"Each option is also read from the environment: --max-jobs from {PREFIX}_MAX_JOBS.",
 )
 @click.argument("app", required=False)
-@app_option
+@app_option_of(f"{PREFIX}_APP")
 @click.option(
     "-q",
     "--queue",

@@ -156,8 +156,11 @@ class Worker:
     def start(self) -> None:
         """Run in a thread of this process, once. Signals are left to the program: it calls `stop()` and `join()`.
 
-        Where it does not, the end of the process does, if it ends by itself (not by a signal that nobody heeds).
+        Where it does not, the end of the process does, if it ends by itself (not by a signal that nobody heeds). In a
+        process that runs a worker's tasks, and imports the program for that, nothing is started.
         """
+        if inside_a_process():
+            return
         if self._thread is not None:
             raise DibsError("this worker has been started already: make another one")
         self._thread = threading.Thread(target=self._run_and_tell, name="dibs-embedded", daemon=True)
