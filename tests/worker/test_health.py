@@ -161,9 +161,12 @@ def test_runtime_directory_that_can_not_be_made(place: Place, monkeypatch: pytes
     assert "`dibs health` can't ask this worker, set DIBS_RUNTIME_DIR" in worker.log()
 
 
-def test_several_processes(place: Place) -> None:
-    """The supervisor answers for all of its processes: one that hangs is enough not to be live."""
-    supervisor = place.start("--processes", "2", "--health-port", "0")
+def test_several_processes(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The supervisor answers for all of its processes: one that hangs is enough not to be live. What the environment
+    says of processes and ports is for the supervisor alone."""
+    monkeypatch.setenv("DIBS_WORKER_PROCESSES", "2")
+    monkeypatch.setenv("DIBS_WORKER_HEALTH_PORT", "0")
+    supervisor = place.start()
     port = port_of(supervisor)
     first, _ = supervisor.wait_for_workers(2)
     wait_for(lambda: get(port, "/readyz")[0] == 200, what="all to be ready")

@@ -14,6 +14,7 @@ from dibs.cli.apps import load
 from dibs.cli.options import app_option, json_option, place_of, url_option
 from dibs.cli.output import print_json
 from dibs.cli.problems import WrongUsage
+from dibs.cli.units import duration
 from dibs.tasks import Task
 
 #: So many names are listed where none is near.
@@ -26,7 +27,7 @@ MOST_NAMES = 10
 @app_option
 @click.option("--args", "arguments", metavar="JSON", default="{}", help="An object by name or a list; - reads stdin.")
 @click.option("--key", help="The idempotency key: a second enqueue with it is a duplicate.")
-@click.option("--delay", metavar="SECONDS", type=float, help="Not before so many seconds from now.")
+@click.option("--delay", metavar="TIME", type=duration, help="Not before so long from now, such as 90s or 2h.")
 @click.option("-q", "--queue", metavar="QUEUE", help="Instead of the task's own.")
 @click.option("--priority", metavar="N", type=int, help="Higher goes first; instead of the task's own.")
 @json_option
