@@ -74,12 +74,18 @@ class Health:
         """Its threads have ended, or are left behind: nothing is asked of them any more."""
         self._state, self._beats = "stopped", {}
 
+    def failed(self) -> None:
+        """It has ended with an error: in a program that goes on without it, that is not to be overlooked."""
+        self._state = "failed"
+
     def live(self) -> Answer:
         """Do its threads come round? False is worth a restart."""
         quiet = {name: round(beat.quiet, 1) for name, beat in self._beats.items()}
         hung = [
             f"the thread of the {name} has not come round for {age:.0f} s" for name, age in quiet.items() if age > QUIET
         ]
+        if self._state == "failed":
+            hung = ["the worker has ended with an error; the log says which"]
         return Answer(not hung, "; ".join(hung), {"worker": self.name, "state": self._state, "quiet": quiet})
 
     def ready(self) -> Answer:

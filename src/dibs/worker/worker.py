@@ -136,8 +136,10 @@ class Worker:
         restore = self._heed_signals() if signals else None
         try:
             self._run()
+        except BaseException:
+            self.health.failed()
+            raise
         finally:
-            self.health.ended()
             if restore is not None:
                 restore()
 
