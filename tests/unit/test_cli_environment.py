@@ -116,7 +116,7 @@ def test_times(text: str, value: float) -> None:
     assert duration(text) == value
 
 
-@pytest.mark.parametrize("text", ["", "h", "1w", "1h30m", "-1", "1e3", "nan", "1 000"])
+@pytest.mark.parametrize("text", ["", "h", "1w", "1h30m", "--1", "1e3", "nan", "1 000"])
 def test_what_is_no_time(text: str) -> None:
     """Is refused."""
     with pytest.raises(click.BadParameter, match="is no time"):

@@ -36,9 +36,11 @@ def written(*args: Any, **settings: Any) -> dict[str, Any]:
     return found
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def factory() -> Iterator[None]:
+    """Records as a program makes them in which no worker has run."""
     before = logging.getLogRecordFactory()
+    logging.setLogRecordFactory(logging.LogRecord)
     yield
     logging.setLogRecordFactory(before)
 
@@ -105,7 +107,7 @@ def test_passwords_in_json() -> None:
     assert json.loads(line)["where"] == [{"url": "postgresql://me:***@host/db"}]
 
 
-def test_records_outside_of_jobs(factory: None) -> None:
+def test_records_outside_of_jobs() -> None:
     """A program that marks its records, twice even, has the attributes everywhere; outside of a job they are None."""
     mark_records()
     mark_records()

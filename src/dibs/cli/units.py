@@ -14,12 +14,12 @@ SIZES = {"k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 
 
 def duration(text: str) -> float:
-    """Return a time in seconds.
+    """Return a time in seconds. What is too little or too much is for whoever takes it to say.
 
     >>> duration("30m"), duration("1.5")
     (1800.0, 1.5)
     """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*([smhd]?)\s*", text.lower())
+    match = re.fullmatch(r"\s*(-?(?:\d+(?:\.\d+)?|\.\d+))\s*([smhd]?)\s*", text.lower())
     if match is None:
         raise click.BadParameter(f"{text!r} is no time: write seconds, or a number with s, m, h or d, such as 30m")
     return float(match[1]) * TIMES[match[2]]
