@@ -337,8 +337,11 @@ def _stores_now() -> list[Store]:
 
 def _before_fork() -> None:
     end = time.monotonic() + FORK_WAITS
-    for store in _stores_now():
-        store._before_fork(end)
+    done: set[Store] = set()
+    while new := set(_stores_now()) - done:  # while one is waited for, others may be made
+        for store in new:
+            store._before_fork(end)
+        done |= new
 
 
 def _after_fork() -> None:

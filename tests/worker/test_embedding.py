@@ -218,19 +218,20 @@ def test_forks_while_threads_write(tmp_path: Path) -> None:
     stop = threading.Event()
 
     def write() -> None:
-        while not stop.wait(0.002):
+        while not stop.wait(0.005):
             task.enqueue()
 
     def child() -> None:
         logging.disable()
-        jobs = [task.enqueue() for _ in range(5)]
+        jobs = [task.enqueue() for _ in range(2)]
         os._exit(0 if all(app.job(job.id).task == "t" for job in jobs) else 1)
 
     threads = [threading.Thread(target=write) for _ in range(2)]
-    with app.worker(lease=2.0, concurrency=2):
+    with app.worker(lease=2.0, concurrency=2) as worker:
+        wait_for(lambda: worker.health.ready().ok, what="the worker to work")
         for thread in threads:
             thread.start()
-        children = [multiprocessing.get_context("fork").Process(target=child) for _ in range(8)]
+        children = [multiprocessing.get_context("fork").Process(target=child) for _ in range(4)]
         try:
             for process in children:
                 process.start()
