@@ -30,12 +30,12 @@ def _leave(number: int, frame: object) -> None:
 
 
 def _command(arguments: list[str]) -> str | None:
-    """Return the command's name; before it there may be options, of which only --url has a value."""
+    """Return the command's name; before it there may be options, of which only --url and -A have a value."""
     skip = False
     for argument in arguments:
         if skip:
             skip = False
-        elif argument == "--url":
+        elif argument in ("--url", "-A", "--app"):
             skip = True
         elif not argument.startswith("-"):
             return argument

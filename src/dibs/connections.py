@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dibs import ops
 from dibs.ambient import Transaction, ambient
@@ -20,6 +19,23 @@ from dibs.settings import Options, name, prefix_of
 from dibs.store import Store
 
 T = TypeVar("T")
+
+if TYPE_CHECKING:
+    from functools import cached_property as late
+else:
+
+    class late:  # noqa: N801 - stands for a function
+        """What is made when it is first asked for. As `cached_property`, whose lock in Python 3.11 a fork may find held by
+        a thread that the child does not have."""
+
+        def __init__(self, make):
+            self._make = make
+
+        def __get__(self, app, owner=None):
+            if app is None:
+                return self
+            return app.__dict__.setdefault(self._make.__name__, self._make(app))
+
 
 #: Where the database's URL is looked for when none is given.
 VARIABLES = ("DIBS_DATABASE_URL", "DATABASE_URL")
@@ -61,12 +77,12 @@ class Connections:
         """The database's address."""
         return self._url() if callable(self._url) else self._url
 
-    @cached_property
+    @late
     def dialect(self) -> Dialect:
         """The SQL of this app's database."""
         return dialect_for(self.url, schema=self._schema, prefix=self._prefix)
 
-    @cached_property
+    @late
     def store(self) -> Store:
         """dibs' own connections for what this process asks; a worker has more of its own."""
         return self.new_store()

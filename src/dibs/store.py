@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from typing import NoReturn, TypeVar
+from weakref import WeakSet
 
 from dibs import migrations, ops
 from dibs.bindings.binding import OwnConnection
@@ -45,6 +46,13 @@ FRESH = 1.0
 _inherited: list[object] = []
 
 
+#: The stores of this process. Without a lock, which a child would find as it was.
+_stores: WeakSet[Store] = WeakSet()
+
+#: How long (seconds) a fork waits for what is under way on connections that must not be open then.
+FORK_WAITS = 5.0
+
+
 class Store:
     """Runs ops on connections of dibs' own. Safe to share between threads, and across a fork."""
 
@@ -66,16 +74,44 @@ class Store:
         self._gap = gap
         self._prepare = prepare
         self._dice = random.Random()
+        self._may_be_forked = False  # until a connection says that it may: the first one may be under way
         self._reset()
+        _stores.add(self)
 
     def _reset(self) -> None:
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._idle: list[tuple[OwnConnection, float]] = []
         self._places = threading.BoundedSemaphore(self._size)
+        self._held = 0  # places, by a fork that is under way
         self._reachable_since: float | None = None
         self._last_contact = 0.0
+        #: Is an op under way, and when (monotonic) did the last one end? Of use where one thread has this store to itself.
+        self.asking = False
+        self.asked = 0.0
         self.connections = 0  # made so far: when it grows, it may be another server
+
+    def _before_fork(self, end: float) -> None:
+        """Close the connections that must not be open when this process forks, and let none be used until it has.
+
+        What is under way is waited for until `end` (monotonic).
+        """
+        if self._may_be_forked or self._process != os.getpid():
+            return
+        while self._held < self._size and self._places.acquire(timeout=max(end - time.monotonic(), 0.0)):
+            self._held += 1
+        if self._held == self._size:
+            self.close()
+
+    def _after_fork(self) -> None:
+        while self._held:
+            self._held -= 1
+            self._places.release()
+
+    def _notice_fork(self) -> None:
+        if os.getpid() != self._process:
+            _inherited.append(self._idle)
+            self._reset()
 
     # -- running ops -----------------------------------------------------------------------------
 
@@ -86,23 +122,29 @@ class Store:
         connection lost during its commit raises OutcomeUnknown. Raises DatabaseUnavailable, ReadOnlyDatabase,
         UnsuitableDatabase, SchemaError or DatabaseError.
         """
-        if os.getpid() != self._process:
-            _inherited.append(self._idle)
-            self._reset()
+        self._notice_fork()
         with self._places:
-            for attempt in range(1, TRIES + 1):
-                connection = self._take(fresh=once)
-                committing = [False]
-                try:
-                    result = self._transact(connection, make(), committing)
-                except Exception as error:  # noqa: BLE001 - judged, and raised again where trying again is no use
-                    self._judge(error, connection, attempt=attempt, once=once, committing=committing[0])
-                    continue
-                except BaseException:  # Ctrl-C: nobody will end this transaction, and a traceback may keep it alive
-                    connection.close()
-                    raise
-                self._give_back(connection)
-                return result
+            self.asking = True
+            try:
+                return self._run(make, once=once)
+            finally:
+                self.asking = False
+                self.asked = time.monotonic()
+
+    def _run(self, make: Callable[[], Op[T]], *, once: bool) -> T:
+        for attempt in range(1, TRIES + 1):
+            connection = self._take(fresh=once)
+            committing = [False]
+            try:
+                result = self._transact(connection, make(), committing)
+            except Exception as error:  # noqa: BLE001 - judged, and raised again where trying again is no use
+                self._judge(error, connection, attempt=attempt, once=once, committing=committing[0])
+                continue
+            except BaseException:  # Ctrl-C: nobody will end this transaction, and a traceback may keep it alive
+                connection.close()
+                raise
+            self._give_back(connection)
+            return result
         raise AssertionError("the last try either returns or raises")
 
     def _transact(self, connection: OwnConnection, op: Op[T], committing: list[bool]) -> T:
@@ -170,14 +212,16 @@ class Store:
 
         Raises DatabaseUnavailable, ReadOnlyDatabase, UnsuitableDatabase or DatabaseError.
         """
-        connection = self._connect(self.name)
-        try:
-            ops.run(self.dialect.suitable(), connection)
-            return migrations.migrate(self.dialect, connection)
-        except Exception as error:  # noqa: BLE001 - raised again as what it means
-            self._raise(connection.trouble(error), error)
-        finally:
-            connection.close()
+        self._notice_fork()
+        with self._places:
+            connection = self._connect(self.name)
+            try:
+                ops.run(self.dialect.suitable(), connection)
+                return migrations.migrate(self.dialect, connection)
+            except Exception as error:  # noqa: BLE001 - raised again as what it means
+                self._raise(connection.trouble(error), error)
+            finally:
+                connection.close()
 
     # -- connections -----------------------------------------------------------------------------
 
@@ -203,6 +247,7 @@ class Store:
                 return connection
         try:
             connection = self._connect(self.name)
+            self._may_be_forked = connection.may_be_forked
             self.connections += 1
         except Exception:
             self._reachable_since = None
@@ -251,8 +296,14 @@ class Store:
         since = self._reachable_since
         return 0.0 if since is None else time.monotonic() - since
 
+    @property
+    def contact(self) -> float:
+        """When (monotonic) the database last did what it was asked; 0 if it never did."""
+        return self._last_contact
+
     def close(self) -> None:
         """Close the idle connections. The store can still be used; it opens new ones."""
+        self._notice_fork()
         with self._lock:
             idle, self._idle = self._idle, []
         for connection, _ in idle:
@@ -274,3 +325,28 @@ def _resumed(op: Op[T], first: ops.Request) -> Op[T]:
 def _driver_errors(error: Exception) -> tuple[type[BaseException], ...]:
     """Return the classes that PEP 249 calls Error in the error's own ancestry: those come from the driver."""
     return tuple(kind for kind in type(error).__mro__ if kind.__name__ == "Error" and kind is not Exception)
+
+
+def _stores_now() -> list[Store]:
+    while True:
+        try:
+            return list(_stores)
+        except RuntimeError:  # another thread has just made one
+            continue
+
+
+def _before_fork() -> None:
+    end = time.monotonic() + FORK_WAITS
+    done: set[Store] = set()
+    while new := set(_stores_now()) - done:  # while one is waited for, others may be made
+        for store in new:
+            store._before_fork(end)
+        done |= new
+
+
+def _after_fork() -> None:
+    for store in _stores_now():
+        store._after_fork()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork)

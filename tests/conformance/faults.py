@@ -94,6 +94,7 @@ class Failing:
         self._session = 0 if db.kind == "sqlite" else real.answer(_session(db))[0][0]
         self.family = real.family
         self.patience = real.patience
+        self.may_be_forked = real.may_be_forked
 
     def _pass(self, call: Callable[[], T], *, commits: bool) -> T:
         if not self._fault.due():

@@ -33,7 +33,21 @@ from dibs.cli.commands import COMMANDS, commands
 from dibs.dialects import innodb, postgres, sqlite
 from dibs.registry import Registry
 from dibs.settings import Options
-from dibs.worker import fetcher, lanes, lifespan, lookout, processes, progress, slots, supervisor, upkeep, worker
+from dibs.worker import (
+    allowance,
+    fetcher,
+    health,
+    lanes,
+    lifespan,
+    lookout,
+    processes,
+    progress,
+    slots,
+    summary,
+    supervisor,
+    upkeep,
+    worker,
+)
 from house.sources import ROOT
 
 PAGE = (ROOT / "docs" / "defaults.md").read_text(encoding="utf-8")
@@ -104,6 +118,12 @@ CONSTANTS = {
     "`dibs worker --processes`": "none",
     "a dead process is started again": f"after {seconds(supervisor.FIRST_PAUSE)}, doubling up to {seconds(supervisor.LONGEST_PAUSE)}",
     "the supervisor waits beyond the grace": seconds(supervisor.MARGIN),
+    "a worker that ends by `--max-age`": {0.1: "up to a tenth earlier"}[allowance.EARLY],
+    "live (`/livez`, `dibs health`)": f"each thread came round within {seconds(health.QUIET)}",
+    "ready (`/readyz`)": f"the database answered within {seconds(health.UNHEARD)}",
+    "`--health-host`": "all interfaces",
+    "`dibs health --timeout`": "5 s",
+    "the summary in the log": f"every {seconds(summary.EVERY)}",
     "poll when idle, at most": (
         f"PostgreSQL {seconds(postgres.Postgres.idle_poll.total_seconds())}, MySQL and MariaDB "
         f"{seconds(innodb.InnoDB.idle_poll.total_seconds())}, SQLite {seconds(sqlite.SQLite.idle_poll.total_seconds())}"

@@ -20,7 +20,7 @@ LAYERS = [
     {"bindings"},
     {"migrations"},
     {"store"},
-    {"tasks", "running", "bulk", "events", "hooks", "places", "rollbacks", "selections"},
+    {"tasks", "running", "bulk", "events", "hooks", "places", "rollbacks", "selections", "logs"},
     {"registry", "ambient"},
     {"connections", "orders"},
     {"app"},

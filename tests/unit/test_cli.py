@@ -171,6 +171,8 @@ def test_ctrl_c(tmp_path: Path) -> None:
         (["worker", "x:app"], "worker"),
         (["--url", "worker", "status"], "status"),
         (["--url=x", "worker"], "worker"),
+        (["-A", "x:app", "worker"], "worker"),
+        (["--app", "worker", "status"], "status"),
         (["--version"], None),
         ([], None),
     ],

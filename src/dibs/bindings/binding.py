@@ -46,6 +46,10 @@ class OwnConnection(Protocol):
     #: (a firewall that forgot it, a proxy that hangs). None waits for ever: for work that may take long.
     patience: float | None
 
+    #: May it be open in this process when that forks? If not it is closed before, since its library keeps by the process
+    #: what a child must not inherit.
+    may_be_forked: bool
+
     def answer(self, request: Request) -> Any: ...
 
     @property

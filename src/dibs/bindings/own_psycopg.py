@@ -149,6 +149,7 @@ class OwnPsycopg:
     """
 
     family = "postgresql"
+    may_be_forked = True
 
     def __init__(self, raw: PatientConnection, settings: dict[str, str]) -> None:
         self._raw = raw

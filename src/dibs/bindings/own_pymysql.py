@@ -170,6 +170,7 @@ class OwnPymysql:
     """Counts rows that changed, not rows that were found; values are written into the statement's text."""
 
     family = "mysql"
+    may_be_forked = True
 
     def __init__(self, raw: Any) -> None:
         self._raw = raw

@@ -138,6 +138,9 @@ class OwnSqlite3:
     """One file, one writer: `begin` takes the write lock at once, so no op fails half-way for want of it."""
 
     family = "sqlite"
+    # It keeps what it has locked by the process and file: a child would count the parent's locks as its own, write without
+    # any, and lose what it wrote when the parent closes. Its mutexes, too, are inherited as they are.
+    may_be_forked = False
     patience: float | None = None  # there is no peer to wait for; locks have their busy_timeout
 
     def __init__(self, raw: sqlite3.Connection, busy_timeout: float) -> None:

@@ -10,7 +10,7 @@ from dibs.app import Dibs
 from dibs.checks import Checked, is_inline
 from dibs.checks import check as check_jobs
 from dibs.cli.apps import load, load_tasks
-from dibs.cli.options import json_option, url_option
+from dibs.cli.options import app_option, json_option, place_of, url_option
 from dibs.cli.output import print_json, print_table
 from dibs.states import State
 
@@ -19,18 +19,20 @@ QUICK = 5_000
 
 
 @click.command()
-@click.argument("app")
+@click.argument("app", metavar="[APP]", required=False)
+@app_option
 @json_option
 @url_option
-@click.pass_obj
-def check(url: str | Dibs | None, /, app: str, as_json: bool) -> None:
+@click.pass_context
+def check(context: click.Context, /, app: str | None, as_json: bool) -> None:
     """Tell whether an app's code fits the jobs that wait.
 
     The dry run before a deploy: APP is module:attribute, such as myapp.jobs:app. Leaves with 1 if there are jobs that
     this code could not run: of a task that it does not know, or with arguments that do not fit. Changes nothing.
     """
-    dibs = load(app, url)
-    load_tasks(dibs, app)
+    place = place_of(context, app)
+    dibs = load(place, context.obj)
+    load_tasks(dibs, place)
     checked = Checked(fits=False, inline=True) if is_inline(dibs) else _checked(dibs)
     if as_json:
         print_json(checked)
@@ -38,7 +40,7 @@ def check(url: str | Dibs | None, /, app: str, as_json: bool) -> None:
         _print(checked)
     if checked.inline:
         raise click.ClickException(
-            f"{app} is a Dibs(inline=True), which runs tasks where they are enqueued and queues nothing: that is for "
+            f"{place} is a Dibs(inline=True), which runs tasks where they are enqueued and queues nothing: that is for "
             "tests, so leave it out in production"
         )
     if not checked.fits:

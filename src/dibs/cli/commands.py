@@ -10,11 +10,12 @@ from importlib import import_module
 import click
 
 import dibs
-from dibs.cli.options import remember_url
+from dibs.cli.options import VARIABLE, remember_app, remember_url
 
 #: Name → the module with the command, and what it does in a line (the same as its docstring begins).
 COMMANDS = {
     "worker": ("dibs.cli.worker", "Run the jobs of an app until stopped."),
+    "health": ("dibs.cli.health", "Ask the workers of this machine whether they are live."),
     "migrate": ("dibs.cli.migrate", "Make or update the tables of dibs."),
     "check": ("dibs.cli.check", "Tell whether an app's code fits the jobs that wait."),
     "status": ("dibs.cli.status", "Show how many jobs each queue has, and what is paused."),
@@ -70,6 +71,14 @@ class Commands(click.Group):
     expose_value=False,
     callback=remember_url,
     help="The database, instead of DIBS_DATABASE_URL or DATABASE_URL; also after the command.",
+)
+@click.option(
+    "-A",
+    "--app",
+    metavar="APP",
+    expose_value=False,
+    callback=remember_app,
+    help=f"The app, as module:attribute, instead of {VARIABLE}; also after the command.",
 )
 @click.version_option(dibs.__version__, prog_name="dibs", message="%(prog)s %(version)s")
 @click.pass_context

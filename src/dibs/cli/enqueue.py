@@ -11,9 +11,10 @@ import click
 
 from dibs.app import Dibs
 from dibs.cli.apps import load
-from dibs.cli.options import json_option, url_option
+from dibs.cli.options import app_option, json_option, place_of, url_option
 from dibs.cli.output import print_json
 from dibs.cli.problems import WrongUsage
+from dibs.cli.units import duration
 from dibs.tasks import Task
 
 #: So many names are listed where none is near.
@@ -21,23 +22,32 @@ MOST_NAMES = 10
 
 
 @click.command()
-@click.argument("app")
-@click.argument("task")
+@click.argument("app", metavar="[APP]", required=False)
+@click.argument("task", metavar="TASK", required=False)
+@app_option
 @click.option("--args", "arguments", metavar="JSON", default="{}", help="An object by name or a list; - reads stdin.")
 @click.option("--key", help="The idempotency key: a second enqueue with it is a duplicate.")
-@click.option("--delay", metavar="SECONDS", type=float, help="Not before so many seconds from now.")
+@click.option("--delay", metavar="TIME", type=duration, help="Not before so long from now, such as 90s or 2h.")
 @click.option("-q", "--queue", metavar="QUEUE", help="Instead of the task's own.")
 @click.option("--priority", metavar="N", type=int, help="Higher goes first; instead of the task's own.")
 @json_option
 @url_option
-@click.pass_obj
-def enqueue(url: str | Dibs | None, /, app: str, task: str, arguments: str, as_json: bool, **options: Any) -> None:
+@click.pass_context
+def enqueue(
+    context: click.Context, /, app: str | None, task: str | None, arguments: str, as_json: bool, **options: Any
+) -> None:
     """Enqueue a job of an app's task.
 
-    APP is module:attribute, such as myapp.jobs:app; TASK is the task's name, such as myapp.jobs.export_order.
+    APP is module:attribute, such as myapp.jobs:app, and is left out where -A or DIBS_APP says which; TASK is the task's
+    name, such as myapp.jobs.export_order.
     """
+    if task is None:  # of one name it is the last that counts
+        app, task = None, app
+    if task is None:
+        raise click.UsageError("missing argument 'TASK'")
     args, kwargs = _arguments(arguments)
-    dibs = load(app, url)
+    url: str | Dibs | None = context.obj
+    dibs = load(place_of(context, app), url)
     job = _task(dibs, task).using(**options).enqueue(*args, **kwargs)
     if as_json:
         print_json({"id": job.id, "created": job.created})

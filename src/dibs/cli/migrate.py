@@ -6,23 +6,24 @@ import click
 
 from dibs import migrations
 from dibs.app import Dibs
-from dibs.cli.options import url_option
+from dibs.cli.options import app_option, dibs_of, url_option
 from dibs.errors import ConfigurationError
 
 
 @click.command()
 @click.option("--sql", is_flag=True, help="Print the SQL and connect to nothing; a URL of only a scheme:// will do.")
 @url_option
-@click.pass_obj
-def migrate(url: str | Dibs | None, sql: bool) -> None:
+@app_option
+@click.pass_context
+def migrate(context: click.Context, sql: bool) -> None:
     """Make or update the tables of dibs.
 
     Safe to run again, and by several at once. Workers of the version before go on working.
     """
     if sql:
-        click.echo(_script(url))
+        click.echo(_script(context))
         return
-    dibs = url if isinstance(url, Dibs) else Dibs(url)
+    dibs = dibs_of(context)
     applied = dibs.migrate()
     for name in applied:
         click.echo(f"applied {name}")
@@ -30,10 +31,11 @@ def migrate(url: str | Dibs | None, sql: bool) -> None:
         click.echo(f"nothing to do: the tables in {dibs.url} are up to date")
 
 
-def _script(url: str | Dibs | None) -> str:
+def _script(context: click.Context) -> str:
     """Return all migrations as one script."""
+    url = context.obj
     try:
-        dialect = url.dialect if isinstance(url, Dibs) else Dibs(url).dialect
+        dialect = dibs_of(context).dialect
     except ConfigurationError:
         if not isinstance(url, str) or not url.endswith("://"):
             raise

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import click
+from click.core import ParameterSource
 
 if TYPE_CHECKING:
     from dibs.app import Dibs
@@ -15,11 +17,28 @@ P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 
+#: Which app, where no command line says so.
+VARIABLE = "DIBS_APP"
+
+#: In the context's `meta`: the app that the command line, or a variable of one command's own, names.
+PLACE = "dibs.place"
+
 
 def remember_url(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
     """Keep the URL of the database as the context's object, for this command and those below it."""
-    if value is not None:
+    if value is not None and not (context.obj is not None and _from_environment(context, parameter)):
         context.obj = value
+
+
+def remember_app(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    """Keep the name of the app, for this command and those below it."""
+    if value and not (PLACE in context.meta and _from_environment(context, parameter)):
+        context.meta[PLACE] = value
+        context.meta[f"{PLACE}.typed"] = not _from_environment(context, parameter)
+
+
+def _from_environment(context: click.Context, parameter: click.Parameter) -> bool:
+    return context.get_parameter_source(parameter.name or "") is ParameterSource.ENVIRONMENT
 
 
 def url_option(function: F) -> F:
@@ -28,18 +47,61 @@ def url_option(function: F) -> F:
     return option(function)
 
 
-def pass_dibs(function: Callable[Concatenate[Dibs, P], R]) -> Callable[P, R]:
-    """Let a command take --url, and call it with the `Dibs` of that database or of the environment's.
+def app_option_of(envvar: str | None) -> Callable[[F], F]:
+    """Let a command take -A, too, or a variable of its own; it finds the app's name with `place_of`."""
+    return click.option(
+        "-A",
+        "--app",
+        "place",
+        metavar="APP",
+        expose_value=False,
+        envvar=envvar,
+        callback=remember_app,
+        help=f"The app, as module:attribute, instead of {VARIABLE}.",
+    )
 
-    A framework that knows its app runs the commands with it in the place of the URL.
+
+app_option = app_option_of(None)
+
+
+def place_of(context: click.Context, given: str | None = None) -> str:
+    """Return the name of the app: the one `given` in its place or with -A, else DIBS_APP's. It is an error without.
+
+    A framework that knows its app needs no name.
     """
+    option: str | None = context.meta.get(PLACE)
+    if given and option and given != option and context.meta.get(f"{PLACE}.typed"):
+        raise click.UsageError(f"{given} and -A {option} are two apps: name one of them")
+    place = given or option or os.environ.get(VARIABLE) or ""
+    if not place and (context.obj is None or isinstance(context.obj, str)):
+        raise click.UsageError(f"no app: write it as module:attribute, such as myapp.jobs:app, or set {VARIABLE}")
+    return place
+
+
+def dibs_of(context: click.Context) -> Dibs:
+    """Return the `Dibs` that a command is about: a framework's, that of the app that is named, or one for the URL.
+
+    What is typed comes first: with --url alone the app of the environment is not asked.
+    """
+    from dibs.app import Dibs
+
+    if isinstance(context.obj, Dibs):
+        return context.obj
+    if PLACE in context.meta or (context.obj is None and os.environ.get(VARIABLE)):
+        from dibs.cli.apps import load
+
+        return load(place_of(context), context.obj)
+    return Dibs(context.obj)
+
+
+def pass_dibs(function: Callable[Concatenate[Dibs, P], R]) -> Callable[P, R]:
+    """Let a command take --url and -A, and call it with the `Dibs` that they mean; see `dibs_of`."""
 
     @url_option
-    @click.pass_obj
-    def command(url: str | Dibs | None, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        from dibs.app import Dibs
-
-        dibs = url if isinstance(url, Dibs) else Dibs(url)
+    @app_option
+    @click.pass_context
+    def command(context: click.Context, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        dibs = dibs_of(context)
         try:
             return function(dibs, *args, **kwargs)
         finally:

@@ -6,82 +6,127 @@ worker's own take over. At every moment one of them is set, so no signal is lost
 
 from __future__ import annotations
 
+import difflib
 import logging
 import os
 import sys
 import threading
 import time
+from contextlib import ExitStack, closing
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from dibs.app import Dibs
 from dibs.cli.apps import load
 from dibs.cli.logs import log_to_stderr
-from dibs.cli.options import url_option
+from dibs.cli.options import app_option_of, place_of, url_option
+from dibs.cli.units import NAMES, duration, size
+from dibs.worker import supervisor
+from dibs.worker.health import Answer, Health
+from dibs.worker.runtime import Door
 from dibs.worker.supervisor import Supervisor, follow
 from dibs.worker.worker import ASYNC_SLOTS, GRACE, LEASE, THREADS, Worker
 
+logger = logging.getLogger("dibs")
+
 #: In the context's `meta`: how this program is started, where that is not `python -m dibs`.
 PROGRAM = "dibs.program"
+
+#: Each option is also read from the environment, under this and its long name: `--max-jobs` from DIBS_WORKER_MAX_JOBS.
+PREFIX = "DIBS_WORKER"
 
 #: How long (seconds) a worker that was stopped waits for threads of the user's that nobody ends.
 LAST_WAIT = 3.0
 
 
-@click.command()
-@click.argument("app")
-@click.option("-q", "--queue", "queues", metavar="QUEUE", multiple=True, help="Only this queue; may be repeated.")
+@click.command(
+    context_settings={"auto_envvar_prefix": PREFIX},
+    epilog=f"Each option is also read from the environment: --max-jobs from {PREFIX}_MAX_JOBS.",
+)
+@click.argument("app", required=False)
+@app_option_of(f"{PREFIX}_APP")
+@click.option(
+    "-q",
+    "--queue",
+    "queues",
+    metavar="QUEUE",
+    multiple=True,
+    type=NAMES,
+    envvar=f"{PREFIX}_QUEUE",
+    help="Only this queue; may be repeated.",
+)
 @click.option(
     "-c",
     "--concurrency",
     metavar="N",
     type=int,
-    help=f"Jobs at a time, per process: {THREADS} threads, and {ASYNC_SLOTS} async ones.",
+    help=f"Jobs at a time, of each kind of task: {THREADS} in threads, {ASYNC_SLOTS} async ones, and as many in "
+    "processes as there are processors.",
 )
-@click.option("--lease", metavar="SECONDS", type=float, help=f"How long a claim is good if not renewed: {LEASE:g}.")
+@click.option("--lease", metavar="TIME", type=duration, help=f"How long a claim is good if not renewed: {LEASE:g}s.")
 @click.option(
-    "--grace", metavar="SECONDS", type=float, help=f"How long running jobs may go on when it is stopped: {GRACE:g}."
+    "--grace", metavar="TIME", type=duration, help=f"How long running jobs may go on when it is stopped: {GRACE:g}s."
 )
 @click.option("--burst", is_flag=True, help="End when nothing is due.")
+@click.option("--max-jobs", metavar="N", type=click.IntRange(1), help="End after so many runs.")
+@click.option("--max-memory", metavar="SIZE", type=size, help="Stop when it takes more memory, such as 512M.")
+@click.option("--max-age", metavar="TIME", type=duration, help="Stop after this time, such as 2h.")
 @click.option("--processes", metavar="N", type=click.IntRange(1, 1000), help="Supervise N worker processes.")
+@click.option("--health-port", metavar="PORT", type=click.IntRange(0, 65_535), help="Answer /livez and /readyz there.")
+@click.option("--health-host", metavar="HOST", help="At this address alone; without it at all that the machine has.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="How the log is written: text.")
 @click.option("-v", "--verbose", is_flag=True, help="Say more.")
 @click.option("--quiet", is_flag=True, help="Say only what is wrong.")
 @url_option
 @click.pass_context
 def worker(
     context: click.Context,
-    app: str,
+    /,
+    app: str | None,
     queues: tuple[str, ...],
-    concurrency: int | None,
-    lease: float | None,
-    grace: float | None,
-    burst: bool,
     processes: int | None,
+    health_port: int | None,
+    health_host: str | None,
+    log_format: str,
     verbose: bool,
     quiet: bool,
+    **settings: Any,
 ) -> None:
     """Run the jobs of an app until stopped.
 
-    APP is module:attribute, such as myapp.jobs:app; the current directory is importable. SIGTERM and SIGINT stop
-    the worker: what runs may end within the grace, the rest is given back. A second one ends it at once.
+    APP is module:attribute, such as myapp.jobs:app; the current directory is importable. Without it -A or DIBS_APP
+    says which. SIGTERM and SIGINT stop the worker: what runs may end within the grace, the rest is given back. A second
+    one ends it at once.
     """
-    if verbose and quiet:
-        raise click.UsageError("--verbose and --quiet exclude each other")
-    level = logging.DEBUG if verbose else logging.WARNING if quiet else None
+    place = place_of(context, app)
+    level = _level(context, verbose=verbose, quiet=quiet)
+    if supervisor.VARIABLE in os.environ:  # one of several: what it inherits of the environment is for the supervisor
+        processes = health_port = None
+    port = None if health_port is None else (health_host, health_port)
     if processes is not None:
-        log_to_stderr(level)
+        log_to_stderr(level, form=log_format)
+        _warn_of_unknown(context)
         program = context.meta.get(PROGRAM, [sys.executable, "-m", "dibs"])
         command = [*program, *_without_processes(sys.argv[1:])]
-        context.exit(
-            Supervisor(command, processes=processes, grace=GRACE if grace is None else grace, burst=burst).run()
-        )
-    given = {"queues": list(queues) or None, "concurrency": concurrency, "lease": lease, "grace": grace}
-    settings = {name: value for name, value in given.items() if value is not None}
-    _work(app, context.obj, level, burst=burst, **settings)
+        grace = GRACE if settings["grace"] is None else settings["grace"]
+        several = Supervisor(command, processes=processes, grace=grace, burst=settings["burst"])
+        with _probes(several.ask, port):
+            code = several.run()
+        context.exit(code)
+    given = {name: value for name, value in settings.items() if value is not None}
+    _work(place, context, level, log_format, port, queues=list(queues) or None, **given)
 
 
-def _work(place: str, url: str | Dibs | None, level: int | None, **settings: Any) -> None:
+def _work(
+    place: str,
+    context: click.Context,
+    level: int | None,
+    log_format: str,
+    port: tuple[str | None, int] | None,
+    **settings: Any,
+) -> None:
     made: list[Worker] = []
 
     def stop() -> None:
@@ -89,13 +134,62 @@ def _work(place: str, url: str | Dibs | None, level: int | None, **settings: Any
             os._exit(0)
         made[0].stop()
 
+    supervised = supervisor.VARIABLE in os.environ
     follow(stop)
+    url: str | Dibs | None = context.obj
     dibs = load(place, url)
-    log_to_stderr(level)
+    log_to_stderr(level, form=log_format)
+    if not supervised:
+        _warn_of_unknown(context)
     made.append(dibs.worker(**settings))
-    made[0].run(signals=True)
+
+    def ask(question: str) -> Answer:
+        health: Health = made[0].health
+        return health.live() if question == "livez" else health.ready()
+
+    with _probes(ask, port), closing(Door(ask)):
+        made[0].run(signals=True)
     if not made[0].burst:
         threading.Thread(target=_end_anyway, daemon=True).start()
+
+
+def _probes(ask: Any, port: tuple[str | None, int] | None) -> ExitStack:
+    """Return what listens for probes, if a port for them was named, until it is left."""
+    listening = ExitStack()
+    if port is not None:
+        from dibs.worker.probes import Probes  # its imports take 20 ms
+
+        listening.enter_context(closing(Probes(ask, host=port[0], port=port[1])))
+    return listening
+
+
+def _level(context: click.Context, *, verbose: bool, quiet: bool) -> int | None:
+    """Return from which level on to log; None: as usual. What is typed comes before what the environment says."""
+    if verbose and quiet:
+        typed = [
+            name for name in ("verbose", "quiet") if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        ]
+        if len(typed) != 1:
+            raise click.UsageError("--verbose and --quiet exclude each other")
+        verbose, quiet = typed == ["verbose"], typed == ["quiet"]
+    return logging.DEBUG if verbose else logging.WARNING if quiet else None
+
+
+def _warn_of_unknown(context: click.Context) -> None:
+    """Warn of variables that look like settings and are none: with a slip in its name a setting is not there at all."""
+    known = {
+        f"{PREFIX}_{name.upper().lstrip('-').replace('-', '_')}"
+        for parameter in context.command.params
+        if isinstance(parameter, click.Option)
+        for name in parameter.opts
+        if name.startswith("--")
+    }
+    for name in sorted(os.environ):
+        # Kubernetes tells of a service named dibs-worker in variables such as DIBS_WORKER_PORT.
+        if name.startswith(f"{PREFIX}_") and name not in known and not os.environ[name].startswith("tcp://"):
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.85)
+            if near:
+                logger.warning("%s is no setting of `dibs worker`: did you mean %s?", name, near[0])
 
 
 def _end_anyway() -> None:

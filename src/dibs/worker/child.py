@@ -26,6 +26,7 @@ from typing import Any
 from dibs.app import Dibs
 from dibs.errors import Cancel, DatabaseError, LostClaim, Release
 from dibs.jobs import Claim
+from dibs.logs import OF_JOBS, extras, mark_records, plain
 from dibs.running import CurrentJob, Progress, _current
 from dibs.tasks import Task
 from dibs.worker import arounds, places
@@ -134,6 +135,7 @@ class Child:
         except BaseException as error:  # noqa: BLE001 - whatever the user's modules raise is what the worker has to say
             self._channel.send(Ready(text_of(error)))
             return
+        mark_records()
         if not logging.getLogger().handlers:
             logging.getLogger().addHandler(_Forwarding(self))
             logging.getLogger().setLevel(hello.level)
@@ -296,14 +298,16 @@ class _Forwarding(logging.Handler):
         self._child = child
 
     def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage()
-        if record.exc_info:
-            text += "\n" + "".join(traceback.format_exception(*record.exc_info)).rstrip()
-        fields: dict[str, str | int | float | None] = {
+        error = record.exc_info if record.exc_info and record.exc_info[0] else None
+        fields: dict[str, Any] = {
+            **extras(record),
+            **{name: getattr(record, name, None) for name in OF_JOBS},
             "name": record.name,
             "levelno": record.levelno,
             "levelname": record.levelname,
-            "msg": text,
+            "msg": plain(record.getMessage()),
+            "exc_text": plain("".join(traceback.format_exception(*error)).rstrip()) if error else None,
+            "stack_info": record.stack_info,
             "pathname": record.pathname,
             "filename": record.filename,
             "module": record.module,

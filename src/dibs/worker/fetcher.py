@@ -20,12 +20,14 @@ from dibs.jobs import Claim, Lane
 from dibs.ops import Op, Value
 from dibs.store import Store
 from dibs.tasks import Task
+from dibs.worker.health import Beat
 from dibs.worker.lookout import Lookout
 from dibs.worker.outage import Outage
 from dibs.worker.progress import EVERY, write_progress
 from dibs.worker.runs import Holdings, Run
 from dibs.worker.settling import Settler, Settling
 from dibs.worker.slots import MOST_AHEAD, Report, Slots
+from dibs.worker.summary import Summary
 from dibs.worker.unclaimed import Unclaimed
 from dibs.worker.verdicts import Stopped, TimedOut
 
@@ -70,8 +72,11 @@ class Fetcher:
         burst: bool,
         idle_poll: float,
         settles: Store | None = None,
+        most_jobs: int | None = None,
     ) -> None:
-        """`settles` is for settling in a thread of its own; without it the fetcher settles between two claims."""
+        """`settles` is for settling in a thread of its own; without it the fetcher settles between two claims.
+        `most_jobs` is how many runs it may begin; then it ends by itself, when they have.
+        """
         self._app = app
         self._dialect = app.dialect
         self._store = store
@@ -87,10 +92,16 @@ class Fetcher:
         self._lookout = Lookout(store, [], queues)
         self._dice = random.Random()
         self._bell = threading.Event()
-        self._settling = Settling(app, settles or store, worker=worker, holdings=holdings, ring=self.ring)
+        self._most_jobs = most_jobs
+        self._taken = 0  # jobs that were claimed, of which some were given back without having begun
+        self.summary = Summary(worker, self._under_way)
+        self._settling = Settling(
+            app, settles or store, worker=worker, holdings=holdings, ring=self.ring, count=self.summary.count
+        )
         self._settler: Settler | None = None
         if settles is not None:
-            self._settler = Settler(self._settling, outage, gather=self._gathers, settled=self._settled)
+            self._settler = Settler(self._settling, settles, outage, gather=self._gathers, settled=self._settled)
+        self.beat, self.claiming = Beat(store), Beat(store)
         self._stop_at: float | None = None
         self._pause = 0.0
         self._next_claim = 0.0
@@ -99,6 +110,11 @@ class Fetcher:
         self._unclear: float | None = None  # when a claim was sent whose answer was lost, until that is cleared up
         self._next_free: dict[Slots, float] = {}
         self._unclaimed = Unclaimed(app.dialect, store)
+
+    @property
+    def beats(self) -> dict[str, Beat]:
+        """What tells that its threads come round."""
+        return {"fetcher": self.beat} | ({"settler": self._settler.beat} if self._settler is not None else {})
 
     def serve(self, slots: Sequence[Slots]) -> None:
         """Say, before the loop begins, for which slots to claim."""
@@ -155,6 +171,7 @@ class Fetcher:
     def _loop(self) -> None:
         while True:
             self._bell.clear()
+            self.beat()
             try:
                 if self._step():
                     return
@@ -183,7 +200,11 @@ class Fetcher:
             return not self._holdings or self._gave_up()
         self._give_back_held()
         found = self._claim()
-        self._outage.over()
+        self._outage.over(self._store.contact)
+        self.claiming()
+        if self._left() <= 0 and not self._holdings:
+            logger.info("worker %s has run as many jobs as it may, %d, and ends", self._worker, self._most_jobs)
+            return True
         return self._burst and not found and not self._holdings and self._nothing_left()
 
     def _wait(self) -> float:
@@ -221,6 +242,13 @@ class Fetcher:
         """Look at once where something had to wait until that was written down."""
         if not self._holdings or len(self._settling) > MOST_UNSETTLED // 2:
             self.ring()
+
+    def _left(self) -> int:
+        """Return how many more jobs may be claimed."""
+        return BATCH if self._most_jobs is None else self._most_jobs - self._taken + self._settling.given_back
+
+    def _under_way(self) -> tuple[int, int]:
+        return sum(len(slots.busy) for slots in self.slots), sum(slots.waiting for slots in self.slots)
 
     def _waiting(self) -> bool:
         """Do held jobs wait for a slot?"""
@@ -316,7 +344,7 @@ class Fetcher:
         found = False
         for slots in wanting:
             free, ahead = slots.room()
-            limit = min(free + ahead, BATCH)
+            limit = min(free + ahead, BATCH, self._left())
             if free:
                 self._next_free[slots] = now + FREE_EVERY
             for lane in self._lookout.in_order(slots, now=now):
@@ -338,7 +366,7 @@ class Fetcher:
 
     def _wants(self, slots: Slots, now: float) -> bool:
         """Should we claim for these slots now? With work waiting, only when a good batch fits."""
-        if len(self._settling) > MOST_UNSETTLED:
+        if len(self._settling) > MOST_UNSETTLED or self._left() <= 0:
             return False
         free, ahead = slots.room()
         return free > 0 or (ahead > slots.waiting and now < self._next_free.get(slots, 0.0))
@@ -381,6 +409,7 @@ class Fetcher:
 
     def _start(self, claims: Sequence[Claim], *, received: float, good_until: float) -> None:
         by_slots: dict[int, list[Run]] = {}
+        self._taken += len(claims)
         for claim in claims:
             run = Run(claim, self._task(claim.task), received=received, good_until=good_until)
             by_slots.setdefault(id(self._slots_for(claim.task)), []).append(run)

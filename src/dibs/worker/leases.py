@@ -14,6 +14,7 @@ from functools import partial
 
 from dibs.errors import DatabaseError
 from dibs.store import Store
+from dibs.worker.health import Beat
 from dibs.worker.outage import Outage
 from dibs.worker.runs import Holdings, Run
 from dibs.worker.telling import tell
@@ -41,6 +42,7 @@ class Leases:
         self._worker = worker
         self._lease = lease
         self._locked: list[Run] = []
+        self.beat = Beat(store)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="dibs-leases", daemon=True)
 
@@ -55,6 +57,7 @@ class Leases:
         every = self._lease / 3
         renew_at = time.monotonic() + every
         while not self._closing.wait(min(ASK_EVERY, every)):
+            self.beat()
             try:
                 if time.monotonic() >= renew_at:
                     self._renew(self._holdings.all())

@@ -97,7 +97,7 @@ class Checkpoint(msgspec.Struct, frozen=True, tag=True):
 class Logged(msgspec.Struct, frozen=True, tag=True):
     """A log record."""
 
-    fields: dict[str, str | int | float | None]
+    fields: dict[str, Any]
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True):

@@ -164,6 +164,10 @@ class ProcessSlots(ThreadSlots):
         return self._current(run)._write(text)
 
     @property
+    def processes(self) -> list[int]:
+        return [process.pid for process in list(self._all)]
+
+    @property
     def close_at(self) -> float | None:
         """When (monotonic) whatever still runs is killed."""
         return self._close_at
@@ -302,6 +306,10 @@ class Process:
     @property
     def alive(self) -> bool:
         return self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def send(self, message: Message) -> None:
         self._channel.send(message)

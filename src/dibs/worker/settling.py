@@ -19,14 +19,16 @@ from collections.abc import Callable, Sequence
 from dibs.app import Dibs
 from dibs.errors import DatabaseError, DatabaseUnavailable, ReadOnlyDatabase, SchemaError
 from dibs.jobs import Settled, Verdict
+from dibs.logs import CLAIM
 from dibs.retries import DAY
 from dibs.states import State
 from dibs.store import Store
+from dibs.worker.health import Beat
 from dibs.worker.outage import Outage
 from dibs.worker.progress import write_progress
 from dibs.worker.runs import Holdings, Run
 from dibs.worker.scrubbing import scrub_of
-from dibs.worker.telling import tell_settled
+from dibs.worker.telling import end_of, tell_settled
 from dibs.worker.verdicts import Misfit, Outcome, Raised, Returned, Rules, decide, shorten
 
 logger = logging.getLogger("dibs")
@@ -38,6 +40,9 @@ BATCH = 500
 GATHER = 0.01
 GATHERED = 125
 
+#: The settler comes round this often (seconds) at least, so that it is seen to be alive.
+LONGEST_WAIT = 5.0
+
 #: Characters of an error in the log, at most; the rest is with the job.
 LONGEST_LOGGED = 500
 
@@ -47,14 +52,25 @@ Entry = tuple[Run, Verdict]
 class Settling:
     """Takes outcomes from any thread (`report`) and carries their verdicts out in one (`settle`)."""
 
-    def __init__(self, app: Dibs, store: Store, *, worker: str, holdings: Holdings, ring: Callable[[], None]) -> None:
-        """`ring` lets the one that settles look at what there is."""
+    def __init__(
+        self,
+        app: Dibs,
+        store: Store,
+        *,
+        worker: str,
+        holdings: Holdings,
+        ring: Callable[[], None],
+        count: Callable[[str], None],
+    ) -> None:
+        """`ring` lets the one that settles look at what there is; `count` is told how each run that had begun has ended."""
         self._app = app
         self._store = store
         self._dialect = app.dialect
         self._worker = worker
         self._holdings = holdings
         self.ring = ring
+        self._count = count
+        self.given_back = 0  # claims that ended without having begun
         self._dice = random.Random()
         self._outbox: deque[Entry] = deque()
         self._locked: list[tuple[float, Entry]] = []  # when to try again, and what
@@ -141,23 +157,29 @@ class Settling:
             return
         self._holdings.drop(run)
         claim = run.claim
+        of_job = {CLAIM: claim}
+        if run.begun is None:
+            self.given_back += 1
+        else:
+            self._count("cancelled" if run.cancelling else end_of(run, verdict, settled))
         if settled is Settled.LOST:
             logger.warning(
                 "job %d: lost: its lease ran out and it was taken back, so what %s gave is refused",
                 claim.id,
                 claim.task,
+                extra=of_job,
             )
         elif settled is Settled.ALREADY:
-            logger.debug("job %d: %s was settled already", claim.id, claim.task)
+            logger.debug("job %d: %s was settled already", claim.id, claim.task, extra=of_job)
         elif run.cancelling:
-            logger.info("job %d: %s was cancelled by a person", claim.id, claim.task)
+            logger.info("job %d: %s was cancelled by a person", claim.id, claim.task, extra=of_job)
         elif verdict.status is State.FAILED:
-            logger.error("job %d: %s failed: %s", claim.id, claim.task, _last_line(verdict.error))
+            logger.error("job %d: %s failed: %s", claim.id, claim.task, _last_line(verdict.error), extra=of_job)
         elif verdict.status is State.READY and run.misfit:
             said = "job %d is released for %.3g s, for a worker whose code fits it: %s"
             about = claim.id, verdict.delay, _last_line(verdict.error)
             self._app.warn_once(f"misfit {claim.task}", f"{said} (further ones of this task: at DEBUG)", *about)
-            logger.debug(said, *about)
+            logger.debug(said, *about, extra=of_job)
         elif verdict.status is State.READY and verdict.error:
             logger.warning(
                 "job %d: attempt %d of %d of %s failed, again in %.0f s: %s",
@@ -167,22 +189,30 @@ class Settling:
                 claim.task,
                 verdict.delay,
                 _last_line(verdict.error),
+                extra=of_job,
             )
         else:
-            logger.debug("job %d: %s %s", claim.id, claim.task, verdict.status)
+            logger.debug("job %d: %s %s", claim.id, claim.task, verdict.status, extra=of_job)
 
 
 class Settler:
     """Settles in a thread of its own."""
 
     def __init__(
-        self, settling: Settling, outage: Outage, *, gather: Callable[[], bool], settled: Callable[[], None]
+        self,
+        settling: Settling,
+        store: Store,
+        outage: Outage,
+        *,
+        gather: Callable[[], bool],
+        settled: Callable[[], None],
     ) -> None:
         """`gather` says whether more outcomes are to come soon; `settled` is called after each look."""
         self._settling = settling
         self._outage = outage
         self._gather = gather
         self._settled = settled
+        self.beat = Beat(store)
         self._bell = threading.Event()
         self._closing = False
         settling.ring = self._bell.set
@@ -199,6 +229,7 @@ class Settler:
     def _loop(self) -> None:
         while not self._closing:
             self._bell.clear()
+            self.beat()
             wait: float | None = None
             try:
                 self._settling.settle(gather=self._gather())
@@ -208,8 +239,9 @@ class Settler:
                 logger.exception("the settler met an error of its own; it goes on")
                 wait = 1.0
             self._settled()
-            if wait is None and (looks := self._settling.next_looks()):
-                wait = max(min(looks) - time.monotonic(), 0.0)
+            if wait is None:
+                looks = self._settling.next_looks()
+                wait = max(min(looks) - time.monotonic(), 0.0) if looks else LONGEST_WAIT
             self._bell.wait(wait)
 
 

@@ -126,6 +126,11 @@ class Slots(ABC):
         return False
 
     @property
+    def processes(self) -> list[int]:
+        """The ids of the processes that these slots have."""
+        return []
+
+    @property
     def stuck(self) -> int:
         """How many slots are taken by code that ran out of time, was settled, and goes on."""
         return sum(run.stuck for run in self.busy)

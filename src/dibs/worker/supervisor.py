@@ -20,6 +20,9 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
+from dibs.worker import runtime
+from dibs.worker.health import Answer
+
 logger = logging.getLogger("dibs")
 
 #: Tells a child which file descriptor it is that closes when it should stop.
@@ -32,6 +35,9 @@ YOUNG = 60.0
 
 #: How much longer than the grace (seconds) children may take to end.
 MARGIN = 10.0
+
+#: How long (seconds) a process may take to say how it is.
+PATIENCE = 2.0
 
 #: Exit codes after which another start would end the same way: wrong usage, and tables that don't fit.
 INCURABLE = (2, 4)
@@ -82,6 +88,28 @@ class Supervisor:
             self._stop() if self._signals else self._start()
             self._sleep()
 
+    def ask(self, question: str) -> Answer:
+        """Answer a probe ("livez" or "readyz") for all processes together. From any thread.
+
+        One that is being started, or started again, is not ready; only one that is there and hangs is not live.
+        """
+        reasons: list[str] = []
+        facts: list[dict[str, Any]] = []
+        for process in [place.process for place in self._places]:
+            pid = None if process is None else process.pid
+            answers = [
+                answer
+                for found in (runtime.workers([pid]) if pid is not None else [])
+                if (answer := runtime.ask(found, question, within=PATIENCE)) is not None
+            ]
+            if not answers and question != "livez":
+                reasons.append("a worker process is being started" if pid is None else f"process {pid} has not begun")
+            reasons += [f"process {pid}: {answer.reason}" for answer in answers if not answer.ok]
+            facts += [answer.facts for answer in answers]
+        if self._signals and question != "livez":
+            reasons = ["the worker processes are stopping"]
+        return Answer(not reasons, "; ".join(reasons), {"processes": facts})
+
     def _heed(self, number: int, frame: FrameType | None) -> None:
         self._signals += 1
 
@@ -118,13 +146,17 @@ class Supervisor:
             pid, place.process, place.code = place.process.pid, None, code
             if now - place.started > YOUNG:
                 place.pause = FIRST_PAUSE
-            if self._signals or self._burst or code in INCURABLE:
+            ended_itself = code == 0 and not self._signals and not self._burst  # it did as much as it may
+            if ended_itself:
+                place.pause = max(FIRST_PAUSE - (now - place.started), 0.0)
+                logger.info("worker process %d has ended, another starts", pid)
+            elif self._signals or self._burst or code in INCURABLE:
                 well = self._signals or code == 0
                 logger.log(logging.INFO if well else logging.ERROR, "worker process %d ended (%s)", pid, _how(code))
             else:
                 logger.warning("worker process %d died (%s), another starts in %.0f s", pid, _how(code), place.pause)
             place.start_at = now + place.pause
-            place.pause = min(place.pause * 2, LONGEST_PAUSE)
+            place.pause = FIRST_PAUSE if ended_itself else min(place.pause * 2, LONGEST_PAUSE)
 
     def _over(self) -> bool:
         if any(place.process is not None for place in self._places):

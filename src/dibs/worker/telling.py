@@ -65,7 +65,7 @@ def tell_ends(
         if answer is Settled.LOST and not run.known_lost:
             tell(app, "lost", run, worker=worker, ran=run.ran())
         elif answer in (Settled.NOW, Settled.ALREADY) and run.begun is not None:
-            name = "cancelled" if verdict.id in cancelled else _name(run, verdict, answer)
+            name = "cancelled" if verdict.id in cancelled else end_of(run, verdict, answer)
             failed = name in ("failed", "retried")
             tell(
                 app,
@@ -80,7 +80,10 @@ def tell_ends(
             )
 
 
-def _name(run: Run, verdict: Verdict, answer: Settled) -> EventName:
+def end_of(run: Run, verdict: Verdict, answer: Settled) -> EventName:
+    """Return how a run has ended, as far as its worker knows."""
+    if answer is Settled.LOST:
+        return "lost"
     if run.finished and answer is Settled.ALREADY:
         return "done"  # by the task itself, in a transaction of its own
     if verdict.status is State.READY:

@@ -15,6 +15,7 @@ from dibs import migrations
 from dibs.errors import CodeTooOld, DatabaseError, DatabaseUnavailable
 from dibs.jobs import Expired
 from dibs.store import Store
+from dibs.worker.health import Beat
 from dibs.worker.outage import Outage
 
 logger = logging.getLogger("dibs")
@@ -59,6 +60,7 @@ class Upkeep:
         self._tell = tell
         self._refused = refused
         self.tick = tick if tick is not None else tick_for(lease)
+        self.beat = Beat(store)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="dibs-upkeep", daemon=True)
 
@@ -82,12 +84,14 @@ class Upkeep:
                 self._look_at_schema()
                 look_at_schema = time.monotonic() + 2 * self.tick
             for name, every, work in chores:
+                self.beat()
                 if time.monotonic() < next_look[name]:
                     continue
                 try:
                     ours = self._store.run(partial(self._dialect.chore, name, every=every * 0.9))
                     if ours or (name == "expire" and self._past):
                         work()
+                    self._outage.over(self._store.contact)
                     next_look[name] = time.monotonic() + (0.0 if name == "expire" else every / 4)
                 except DatabaseError as error:
                     self._outage.failed(error)

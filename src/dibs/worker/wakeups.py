@@ -81,6 +81,7 @@ class Wakeups:
     def _hears(self, connection: OwnConnection) -> bool:
         end = time.monotonic() + TEST_WAIT
         self._store.run(lambda: self._dialect.tell([TEST]))
+        self._store.close()  # what listens is a connection of its own, and this one is not needed again
         while time.monotonic() < end and not self._closing.is_set():
             told = connection.hear(0.2)
             if told:

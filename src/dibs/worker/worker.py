@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import atexit
 import logging
 import os
 import secrets
@@ -11,15 +13,18 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from types import FrameType
-from typing import Any, TypedDict
+from types import FrameType, TracebackType
+from typing import Any, Self, TypedDict
 
 from dibs.app import Dibs
-from dibs.errors import CodeTooOld, ConfigurationError, DatabaseUnavailable, InvalidArgument
+from dibs.errors import CodeTooOld, ConfigurationError, DatabaseUnavailable, DibsError, InvalidArgument
+from dibs.logs import mark_records
 from dibs.loop import TaskLoop
 from dibs.settings import LONGEST_LEASE, LONGEST_QUEUE, Seconds, integer, name, seconds
 from dibs.store import Store
+from dibs.worker.allowance import Allowance
 from dibs.worker.fetcher import Fetcher
+from dibs.worker.health import Health
 from dibs.worker.leases import Leases
 from dibs.worker.lifespan import Lifespan
 from dibs.worker.outage import Outage
@@ -52,10 +57,17 @@ class WorkerSettings(TypedDict, total=False):
     lease: Seconds
     grace: Seconds
     burst: bool
+    max_jobs: int | None
+    max_memory: int | None
+    max_age: Seconds | None
 
 
 class Worker:
-    """Runs the jobs of an app's tasks. Made by `app.worker(…)`; `run()` it in any thread, once."""
+    """Runs the jobs of an app's tasks. Made by `app.worker(…)`; `run()` it in any thread, once.
+
+    Or `start()` it in a thread of its own, inside of another program; `with` and `async with` start it, and stop it in
+    the end.
+    """
 
     def __init__(
         self,
@@ -66,6 +78,9 @@ class Worker:
         lease: Seconds = LEASE,
         grace: Seconds = GRACE,
         burst: bool = False,
+        max_jobs: int | None = None,
+        max_memory: int | None = None,
+        max_age: Seconds | None = None,
     ) -> None:
         """Check the settings; nothing is opened yet.
 
@@ -76,6 +91,9 @@ class Worker:
           every third of it. A job of a killed worker is claimed again within two leases.
         - `grace`: how long `stop()` lets running jobs go on before they are released.
         - `burst`: end when nothing is due, nothing runs here, and no lease is past.
+        - `max_jobs`: end when so many runs have begun and ended; no more are claimed.
+        - `max_memory` (bytes): end, as by `stop()`, when this process and those of its tasks take more.
+        - `max_age`: end, as by `stop()`, after this time, or up to a tenth earlier.
 
         Raises InvalidArgument for a setting out of range, ConfigurationError when the app has no tasks, or has tasks
         for processes and a process could not import it.
@@ -97,12 +115,20 @@ class Worker:
         self.lease = seconds(lease, "lease", low=1.0, high=LONGEST_LEASE)
         self.grace = seconds(grace, "grace", high=86_400.0)
         self.burst = burst
+        self.max_jobs = None if max_jobs is None else integer(max_jobs, "max_jobs", low=1, high=2**62)
+        self.max_memory = None if max_memory is None else integer(max_memory, "max_memory", low=2**20, high=2**62)
+        self.max_age = None if max_age is None else seconds(max_age, "max_age", low=1.0)
         #: Who it is in `lease_owner`: unique also where process ids come again.
-        self.name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
+        self.name = _name()
+        #: Whether it is live and ready, for probes: `health.live()` and `health.ready()`.
+        self.health = Health(self.name)
+        self._process = os.getpid()
+        self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
         self._done = threading.Event()
         self._fetcher: Fetcher | None = None
         self._failure: BaseException | None = None
+        self._ended_with: BaseException | None = None
 
     def run(self, *, signals: bool = False) -> None:
         """Work until `stop()` is called, or in a burst until there is nothing left.
@@ -117,9 +143,16 @@ class Worker:
                 "the program starts a worker when it is imported, and a process that runs its tasks imports it: "
                 'start it under `if __name__ == "__main__":`'
             )
+        if os.getpid() != self._process:  # made before a fork: each process needs a name of its own
+            self._process, self.name = os.getpid(), _name()
+            self.health.name = self.name
+        mark_records()
         restore = self._heed_signals() if signals else None
         try:
             self._run()
+        except BaseException:
+            self.health.failed()
+            raise
         finally:
             if restore is not None:
                 restore()
@@ -130,11 +163,70 @@ class Worker:
         May be called from any thread, and from a signal handler.
         """
         self._stopping.set()
+        self.health.stops()
         if self._fetcher is not None:
             self._fetcher.stop(grace=self.grace)
 
+    # -- inside of another program ---------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Run in a thread of this process, once. Signals are left to the program: it calls `stop()` and `join()`.
+
+        Where it does not, the end of the process does, if it ends by itself (not by a signal that nobody heeds). In a
+        process that runs a worker's tasks, and imports the program for that, nothing is started.
+        """
+        if inside_a_process():
+            return
+        if self._thread is not None:
+            raise DibsError("this worker has been started already: make another one")
+        self._thread = threading.Thread(target=self._run_and_tell, name="dibs-embedded", daemon=True)
+        self._thread.start()
+        atexit.register(self._leave)
+
+    def join(self) -> None:
+        """Wait until a worker that was started has ended; raise what `run` raised."""
+        if self._thread is not None:
+            self._thread.join()
+            atexit.unregister(self._leave)
+        if self._ended_with is not None:
+            raise self._ended_with
+
+    def _run_and_tell(self) -> None:
+        try:
+            self.run()
+        except BaseException as error:  # noqa: BLE001 - raised again by whoever joins
+            self._ended_with = error
+            logger.error("worker %s has ended with an error: %s", self.name, error)
+
+    def _leave(self) -> None:
+        if self._thread is not None and self._process == os.getpid():  # of a parent's thread a fork has nothing
+            self.stop()
+            self._thread.join()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        self.join()
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        await asyncio.to_thread(self.join)
+
+    # -- the run ---------------------------------------------------------------------------------------
+
     def _run(self) -> None:
         outage = Outage()
+        self.health.begins(outage)
         if not self._database_is_there(outage):
             return
         holdings = Holdings()
@@ -155,8 +247,14 @@ class Worker:
             burst=self.burst,
             idle_poll=self.app.dialect.idle_poll.total_seconds(),
             settles=None if self.app.dialect.one_writer else store("settler"),
+            most_jobs=self.max_jobs,
         )
         fetcher.serve(self._slots(fetcher))
+        allowance = Allowance(
+            memory=self.max_memory,
+            age=self.max_age,
+            processes=lambda: [os.getpid(), *(pid for slots in fetcher.slots for pid in slots.processes)],
+        )
         loop = next((slots.loop for slots in fetcher.slots if isinstance(slots, LoopSlots)), None) or TaskLoop()
         lifespan = Lifespan(self.app, loop, worker=self.name, broke=self._fail)
         leases = Leases(store("leases"), holdings, outage, worker=self.name, lease=self.lease)
@@ -172,8 +270,11 @@ class Worker:
         self.app.events.loop, loop_before = loop, self.app.events.loop
         try:
             if lifespan.enter(self._stopping):
-                self._work(fetcher, parts)
+                beats = {**fetcher.beats, "leases": leases.beat, "upkeep": upkeep.beat}
+                self.health.works(stores, beats, claiming=fetcher.claiming)
+                self._work(fetcher, parts, allowance)
         finally:
+            self.health.ended()
             self.app.events.flush()
             lifespan.leave()
             self.app.events.loop = loop_before
@@ -186,7 +287,7 @@ class Worker:
         if self._failure is not None:
             raise self._failure
 
-    def _work(self, fetcher: Fetcher, parts: Sequence[Leases | Upkeep | Wakeups]) -> None:
+    def _work(self, fetcher: Fetcher, parts: Sequence[Leases | Upkeep | Wakeups], allowance: Allowance) -> None:
         """Start the parts, wait until the fetcher has ended, and end the others."""
         self._fetcher = fetcher
         if self._stopping.is_set():
@@ -203,9 +304,13 @@ class Worker:
         thread.start()
         # In short waits: a signal's handler runs in the main thread, between two of them at the latest.
         while not self._done.wait(0.5):
-            pass
+            fetcher.summary.tell()
+            if not self._stopping.is_set() and (reason := allowance.exceeded()):
+                logger.info("worker %s ends: %s", self.name, reason)
+                self.stop()
         for part in reversed(parts):
             part.close()
+        fetcher.summary.tell(now=True)
 
     def _fetch(self, fetcher: Fetcher) -> None:
         try:
@@ -253,7 +358,7 @@ class Worker:
                     while time.monotonic() < again and not self._stopping.is_set():
                         time.sleep(0.05)
                 else:
-                    outage.over()
+                    outage.over(store.contact)
                     return True
             return False
         finally:
@@ -278,3 +383,7 @@ class Worker:
                 signal.signal(number, handler)
 
         return restore
+
+
+def _name() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"

@@ -55,9 +55,8 @@ def _with_app(arguments: list[str]) -> list[str]:
 
     command = commands.get_command(click.Context(commands), arguments[0]) if arguments else None
     for parameter in command.params if command is not None else []:
-        if parameter.name == "app":
-            named = [_APP] if isinstance(parameter, click.Argument) else [parameter.opts[0], _APP]
-            return [arguments[0], *named, *arguments[1:]]
+        if parameter.name == "app" and isinstance(parameter, click.Argument):
+            return [arguments[0], _APP, *arguments[1:]]
     return arguments
 
 

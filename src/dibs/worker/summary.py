@@ -1,0 +1,53 @@
+"""What a worker has done of late, in one line of the log every ten seconds instead of one for each job."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+
+logger = logging.getLogger("dibs")
+
+#: How often (seconds) it is told.
+EVERY = 10.0
+
+#: What is told also where there was none of it.
+ALWAYS = ("done", "retried", "failed")
+
+
+class Summary:
+    """Counts how runs end (`count`, in the fetcher's thread) and tells it (`tell`, in any one other)."""
+
+    def __init__(self, worker: str, under_way: Callable[[], tuple[int, int]]) -> None:
+        """`under_way` answers how many jobs run and how many are held."""
+        self._worker = worker
+        self._under_way = under_way
+        self._counts: Counter[str] = Counter()
+        self._told: Counter[str] = Counter()
+        self._told_at = time.monotonic()
+
+    def count(self, end: str) -> None:
+        self._counts[end] += 1
+
+    def tell(self, *, now: bool = False) -> None:
+        """Tell what has ended since the last time, if it is time (or `now`). Where nothing has, nothing is told."""
+        passed = time.monotonic() - self._told_at
+        if passed < EVERY and not now:
+            return
+        self._told_at += passed
+        counts = self._counts.copy()
+        new, self._told = counts - self._told, counts
+        if not new:
+            return
+        running, held = self._under_way()
+        ended = [f"{new[end]} {end}" for end in (*ALWAYS, *sorted(set(new) - set(ALWAYS)))]
+        logger.info(
+            "worker %s: %s in %.1f s (%g/s); %d running, %d held",
+            self._worker,
+            ", ".join(ended),
+            passed,
+            round(new.total() / max(passed, 0.001), 1),
+            running,
+            held,
+        )
