@@ -39,6 +39,19 @@ from dibs.errors import ConfigurationError
             DatabaseUrl("sqlite", database="a b.db", query={"synchronous": "normal"}),
         ),
         ("  sqlite:///x.db\n", DatabaseUrl("sqlite", database="x.db")),
+        (
+            "postgresql+asyncpg://h/d?ssl=require&prepared_statement_cache_size=0",
+            DatabaseUrl("postgresql", "h", None, "", "", "d", {"sslmode": "require"}, "h"),
+        ),
+        (
+            "mysql+aiomysql://h/d?charset=utf8mb4&autocommit=true",
+            DatabaseUrl("mysql", "h", None, "", "", "d", {"charset": "utf8mb4"}, "h"),
+        ),
+        ("sqlite+aiosqlite:///x.db?check_same_thread=false", DatabaseUrl("sqlite", database="x.db")),
+        (
+            "sqlite:///x.db?check_same_thread=0",
+            DatabaseUrl("sqlite", database="x.db", query={"check_same_thread": "0"}),
+        ),
     ],
 )
 def test_parts(text: str, expected: DatabaseUrl) -> None:

@@ -222,7 +222,7 @@ def test_second_signal(place: Place) -> None:
     place.wait_until_it_runs()
     worker.signal(TERM)
     with pytest.raises(subprocess.TimeoutExpired):
-        worker.process.wait(0.3)
+        worker.process.wait(0.6)
     worker.signal(INT)
     assert worker.wait(3) == 1
 
@@ -329,7 +329,7 @@ def test_second_signal_to_a_supervisor(place: Place) -> None:
     place.wait_until_it_runs()
     supervisor.signal(TERM)
     with pytest.raises(subprocess.TimeoutExpired):
-        supervisor.process.wait(0.3)
+        supervisor.process.wait(0.6)
     supervisor.signal(TERM)
     assert supervisor.wait(3) == 1
     assert gone(worker)

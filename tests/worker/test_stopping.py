@@ -75,7 +75,8 @@ def test_a_second_signal(site: Site[Program]) -> None:
     job = site.program.gate.enqueue("end")
     site.wait_started(job.id)
     worker.terminate()
-    holds(lambda: worker.alive, during=0.3)
+    worker.terminate()  # in the same moment, as `timeout` does: that is one
+    holds(lambda: worker.alive, during=0.6)
     worker.terminate()
     assert worker.wait(3) == 1
     assert len(worker.lines("second signal")) == 1

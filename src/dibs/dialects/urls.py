@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from dibs.errors import ConfigurationError
 
-#: What each scheme means. The part after a `+` (a driver of SQLAlchemy's) is read and ignored.
+#: What each scheme means. The part after a `+` (a driver of SQLAlchemy's) says how to read the parameters.
 SCHEMES = {
     "postgresql": "postgresql",
     "postgres": "postgresql",
@@ -16,6 +16,28 @@ SCHEMES = {
     "sqlite": "sqlite",
 }
 EXAMPLE = "sqlite:///dibs.db"
+
+#: What SQLAlchemy's drivers take in a URL that is about the driver itself, not about the database: without a meaning for
+#: connections of dibs' own, which commit as they must and have no pooler's names to keep out of the way of.
+_OF_THE_DRIVER = {
+    "asyncpg": {
+        "prepared_statement_cache_size",
+        "prepared_statement_name_func",
+        "statement_cache_size",
+        "max_cached_statement_lifetime",
+        "max_cacheable_statement_size",
+    },
+    "psycopg": {"prepare_threshold"},
+    "psycopg2": {"executemany_mode"},
+    "pymysql": {"autocommit", "use_unicode"},
+    "mysqldb": {"autocommit", "use_unicode"},
+    "aiomysql": {"autocommit", "use_unicode", "echo"},
+    "asyncmy": {"autocommit", "use_unicode", "echo"},
+    "pysqlite": {"check_same_thread", "cached_statements", "detect_types", "isolation_level", "timeout"},
+    "aiosqlite": {"check_same_thread", "cached_statements", "detect_types", "isolation_level", "timeout"},
+}
+#: The same thing under another name. asyncpg calls `ssl` what everybody else calls `sslmode`.
+_RENAMED = {"asyncpg": {"ssl": "sslmode"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +74,9 @@ def parse(text: str) -> DatabaseUrl:
         raise ConfigurationError(
             f"not a database URL that dibs knows ({shown}): write one of {known} such as {EXAMPLE}"
         )
+    driver = written.partition("+")[2].lower()
     if scheme == "sqlite":
-        return _file(rest)
+        return _file(rest, driver)
     parts = urlsplit(f"//{rest}")
     if parts.fragment or ("@" in parts.path + parts.query and "@" not in parts.netloc):
         # Nothing of it is printed: what follows may be the rest of a password.
@@ -73,12 +96,19 @@ def parse(text: str) -> DatabaseUrl:
         user=unquote(user),
         password=unquote(password),
         database=unquote(parts.path.removeprefix("/")),
-        query=dict(parse_qsl(parts.query, keep_blank_values=True)),
+        query=_query(parts.query, driver),
         hosts=hosts,
     )
 
 
-def _file(rest: str) -> DatabaseUrl:
+def _query(text: str, driver: str) -> dict[str, str]:
+    """Return the parameters that are about the database, by the names that its own clients know."""
+    renamed, left_out = _RENAMED.get(driver, {}), _OF_THE_DRIVER.get(driver, set())
+    given = parse_qsl(text, keep_blank_values=True)
+    return {renamed.get(name, name): value for name, value in given if name not in left_out}
+
+
+def _file(rest: str, driver: str) -> DatabaseUrl:
     path, _, query = rest.partition("?")
     if not path.startswith("/"):
         raise ConfigurationError(
@@ -89,4 +119,4 @@ def _file(rest: str) -> DatabaseUrl:
         raise ConfigurationError(
             f"a queue needs a file that several connections can open, such as {EXAMPLE}: a database in memory has one"
         )
-    return DatabaseUrl(scheme="sqlite", database=path, query=dict(parse_qsl(query, keep_blank_values=True)))
+    return DatabaseUrl(scheme="sqlite", database=path, query=_query(query, driver))

@@ -22,6 +22,7 @@ from typing import Any
 
 from dibs.worker import runtime
 from dibs.worker.health import Answer
+from dibs.worker.signals import ONE_SIGNAL, STOP_SIGNALS
 
 logger = logging.getLogger("dibs")
 
@@ -41,8 +42,6 @@ PATIENCE = 2.0
 
 #: Exit codes after which another start would end the same way: wrong usage, and tables that don't fit.
 INCURABLE = (2, 4)
-
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @dataclass
@@ -66,6 +65,7 @@ class Supervisor:
         self._grace = grace
         self._burst = burst
         self._signals = 0
+        self._first_signal = 0.0
         self._kill_at: float | None = None
 
     def run(self) -> int:
@@ -111,7 +111,11 @@ class Supervisor:
         return Answer(not reasons, "; ".join(reasons), {"processes": facts})
 
     def _heed(self, number: int, frame: FrameType | None) -> None:
-        self._signals += 1
+        now = time.monotonic()
+        if not self._signals:
+            self._signals, self._first_signal = 1, now
+        elif now - self._first_signal > ONE_SIGNAL:
+            self._signals += 1
 
     def _start(self) -> None:
         now = time.monotonic()

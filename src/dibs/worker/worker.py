@@ -31,6 +31,7 @@ from dibs.worker.outage import Outage
 from dibs.worker.places import hello_for, inside_a_process
 from dibs.worker.processes import ProcessSlots
 from dibs.worker.runs import Holdings
+from dibs.worker.signals import ONE_SIGNAL, STOP_SIGNALS
 from dibs.worker.slots import LoopSlots, Slots, ThreadSlots
 from dibs.worker.telling import tell_expired
 from dibs.worker.upkeep import Upkeep, tick_for
@@ -45,8 +46,6 @@ GRACE = 25.0
 
 #: An idle worker that hears no notifications polls at least this often (seconds).
 DEAF_POLL = 0.5
-
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class WorkerSettings(TypedDict, total=False):
@@ -367,11 +366,12 @@ class Worker:
     def _heed_signals(self) -> Callable[[], None]:
         """Have the stop signals stop this worker; return what restores their handlers."""
 
-        heard: list[int] = []
+        heard: list[float] = []
 
         def heed(number: int, frame: FrameType | None) -> None:
-            heard.append(number)
-            if len(heard) > 1:  # signals alone: where a supervisor has called stop(), the first one is not a second
+            heard.append(time.monotonic())
+            # Signals alone: where a supervisor has called stop(), the first one is not a second.
+            if heard[-1] - heard[0] > ONE_SIGNAL:
                 logger.warning("stopped by a second signal; jobs that were running come back when their lease is over")
                 os._exit(1)
             self.stop()
