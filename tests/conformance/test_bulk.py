@@ -51,6 +51,24 @@ def test_jobs_come_in_the_order_of_the_calls(queue: Queue, task: Task[Any, Any])
     assert [job.id for job in jobs] == sorted(job.id for job in jobs)
 
 
+def test_the_same_rows_whichever_way(queue: Queue, task: Task[Any, Any]) -> None:
+    """Jobs that are alike take a statement of their own, as a single one does: what it writes is what the others write."""
+    texts = ["", "ü\U0001f600", 'a"b\\', "%s :id {now}", "x" * 5000]
+    like = task.using(priority=3, max_attempts=2, retention=60.0)
+    alike = queue.app.enqueue_many([like.call(n, note) for n, note in enumerate(texts)])
+    odd = task.using(delay=3600.0).call(order_id=9)
+    mixed = queue.app.enqueue_many([*(like.call(n, note) for n, note in enumerate(texts)), odd])
+    alone = [like.enqueue(n, note) for n, note in enumerate(texts)]
+    columns = "queue, task, payload, priority, max_attempts, retention, status, attempts, claims, task_key, meta"
+    rows = {row[0]: row[1:] for row in queue.fetch(f"SELECT id, {columns}, run_at <= created_at FROM dibs_jobs")}
+    for jobs in (mixed[:-1], alone):
+        assert [rows[job.id] for job in jobs] == [rows[job.id] for job in alike]
+    assert [queue.app.job(job.id).payload for job in alike] == [
+        {"order_id": n, "note": note} for n, note in enumerate(texts)
+    ]
+    assert len(queue.claim(priority=3, limit=100)) == 3 * len(texts)
+
+
 @pytest.mark.parametrize("place", [0, 1, 7, 1500])
 def test_a_call_that_does_not_fit(queue: Queue, task: Task[Any, Any], place: int) -> None:
     """Named by its number and its argument; nothing is stored then, however far the others had come."""

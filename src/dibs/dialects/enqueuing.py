@@ -101,3 +101,27 @@ class KeyedEnqueue(Spelling):
 def jobs_json(jobs: Sequence[NewJob]) -> str:
     """Return jobs as the one JSON list that a bulk insert takes."""
     return msgspec.json.encode(jobs).decode()
+
+
+def alike(jobs: Sequence[NewJob]) -> bool:
+    """Do these jobs, none of which has a key, differ in nothing but their payloads, and are they due now?
+
+    Most bulks are like that, and a statement that names the rest once takes a third of the time.
+    """
+    first = jobs[0]
+    return first.meta is None and all(
+        job.task == first.task
+        and job.queue == first.queue
+        and job.priority == first.priority
+        and job.max_attempts == first.max_attempts
+        and job.retention == first.retention
+        and job.delay is None
+        and job.run_at is None
+        and job.meta is None
+        for job in jobs
+    )
+
+
+def payloads_json(jobs: Sequence[NewJob]) -> str:
+    """Return the payloads of jobs as one JSON list."""
+    return (b"[" + b",".join([bytes(job.payload) for job in jobs]) + b"]").decode()

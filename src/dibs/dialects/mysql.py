@@ -22,7 +22,7 @@ import msgspec
 
 from dibs.dialects.dialect import CLAIM_COLUMNS
 from dibs.dialects.innodb import AS_IT_IS, InnoDB
-from dibs.dialects.mysql_enqueuing import NAME, MySQLEnqueue, text
+from dibs.dialects.mysql_enqueuing import NAME, MySQLEnqueue, text_of
 from dibs.jobs import Claim, Lane, Position, Renewal, Settled, Verdict
 from dibs.ops import Op, Row, Value, execute, fetch
 from dibs.retries import frees_key, keep
@@ -300,9 +300,9 @@ def _carried_out(verdict: Verdict, status: State, keeping: float) -> dict[str, V
         "delay": verdict.delay if status is State.READY else None,
         "ran": verdict.ran,
         "keep": None if status is State.READY else keeping,
-        "result": text(verdict.result),
+        "result": text_of(verdict.result),
         "error": verdict.error,
-        "errors": text(verdict.errors),
+        "errors": text_of(verdict.errors),
     }
 
 

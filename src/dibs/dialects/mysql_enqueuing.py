@@ -12,12 +12,13 @@ from typing import ClassVar, cast
 
 import msgspec
 
-from dibs.dialects.enqueuing import Key, KeyedEnqueue
+from dibs.dialects.enqueuing import Key, KeyedEnqueue, alike
 from dibs.dialects.innodb import AS_IT_IS
 from dibs.dialects.spelling import utc
 from dibs.jobs import NewJob
 from dibs.ops import Op, Value, execute, fetch, insert
 
+_ALIKE = ("queue", "task", "priority", "max_attempts", "retention")
 _NAMES = ("queue", "task", "payload", "priority", "max_attempts", "task_key", "key_until", "retention", "meta")
 NAME = "VARCHAR(255) CHARACTER SET utf8mb4"  # JSON_TABLE takes the database's character set unless it is told one
 
@@ -36,11 +37,15 @@ class MySQLEnqueue(KeyedEnqueue):
 
     def __init__(self, schema: str, prefix: str = "") -> None:
         super().__init__(schema, prefix)
-        self._inserts: dict[int, str] = {}
+        self._inserts: dict[tuple[str, int], str] = {}
 
     INSERT: ClassVar[str] = f"INSERT INTO dibs_jobs ({', '.join(_NAMES)}, run_at, created_at) VALUES "
     NEW_ROW: ClassVar[str] = f"""({", ".join(f":{name}_#" for name in _NAMES)}, GREATEST({{now}}, COALESCE(
         CAST(:run_at_# AS DATETIME(6)), {{now}} + INTERVAL COALESCE(:delay_#, 0) SECOND)), {{now}})"""
+    INSERT_ALIKE: ClassVar[str] = """
+        INSERT INTO dibs_jobs (queue, task, payload, priority, max_attempts, retention, run_at, created_at) VALUES
+    """
+    NEW_ROW_ALIKE: ClassVar[str] = "(:queue, :task, :payload_#, :priority, :max_attempts, :retention, {now}, {now})"
     STEP: ClassVar[str] = "SELECT @@auto_increment_increment"
 
     def insert_jobs(self, jobs: Sequence[NewJob], *, tell: bool) -> Op[list[int]]:
@@ -49,16 +54,23 @@ class MySQLEnqueue(KeyedEnqueue):
         if len(jobs) > 1:
             ((step,),) = yield from fetch(self.STEP, alone=True)
         values: dict[str, Value] = {}
-        for number, job in enumerate(jobs):
-            values |= _values(job, number)
-        first = yield from insert(self._insert(len(jobs)), alone=True, **values)
+        if len(jobs) > 1 and alike(jobs):
+            text = self._insert(self.INSERT_ALIKE, self.NEW_ROW_ALIKE, len(jobs))
+            values = {name: getattr(jobs[0], name) for name in _ALIKE}
+            values |= {f"payload_{number}": text_of(job.payload) for number, job in enumerate(jobs)}
+        else:
+            text = self._insert(self.INSERT, self.NEW_ROW, len(jobs))
+            for number, job in enumerate(jobs):
+                values |= _values(job, number)
+        first = yield from insert(text, alone=True, **values)
         return [first + number * step for number in range(len(jobs))]
 
-    def _insert(self, rows: int) -> str:
+    def _insert(self, beginning: str, row: str, rows: int) -> str:
         """Return the statement that inserts so many jobs."""
-        if rows not in self._inserts:
-            self._inserts[rows] = self.INSERT + ", ".join(self.NEW_ROW.replace("#", str(row)) for row in range(rows))
-        return self._inserts[rows]
+        if (beginning, rows) not in self._inserts:
+            text = beginning + ", ".join(row.replace("#", str(number)) for number in range(rows))
+            self._inserts[beginning, rows] = text
+        return self._inserts[beginning, rows]
 
     # ON DUPLICATE KEY UPDATE where INSERT IGNORE would do: that locks the key of another for reading first, so that two
     # who waited for a key deadlock when it is let go of. Rows affected mean different things to different drivers, so
@@ -123,13 +135,13 @@ class MySQLEnqueue(KeyedEnqueue):
 def _values(job: NewJob, number: int) -> dict[str, Value]:
     """Return the values of the `number`-th row of an insert."""
     values: dict[str, Value] = {f"{name}_{number}": getattr(job, name) for name in _NAMES}
-    values[f"payload_{number}"] = text(job.payload)
-    values[f"meta_{number}"] = text(job.meta)
+    values[f"payload_{number}"] = text_of(job.payload)
+    values[f"meta_{number}"] = text_of(job.meta)
     # As text, since drivers write the time zone of a datetime in their own ways, or leave it out.
     values[f"run_at_{number}"] = None if job.run_at is None else f"{utc(job.run_at):%Y-%m-%d %H:%M:%S.%f}"
     values[f"delay_{number}"] = job.delay
     return values
 
 
-def text(json: msgspec.Raw | None) -> str | None:
+def text_of(json: msgspec.Raw | None) -> str | None:
     return None if json is None else bytes(json).decode()

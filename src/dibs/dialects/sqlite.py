@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from dibs.dialects.dialect import CLAIM_COLUMNS, Dialect
-from dibs.dialects.enqueuing import Key, KeyedEnqueue
+from dibs.dialects.enqueuing import Key, KeyedEnqueue, alike
 from dibs.dialects.spelling import utc
 from dibs.dialects.urls import DatabaseUrl
 from dibs.errors import ConfigurationError
@@ -125,9 +125,27 @@ class SQLite(KeyedEnqueue, Dialect):
         SELECT {_FROM_LIST} FROM json_each(:jobs) ORDER BY key RETURNING id
     """
 
+    INSERT_ALIKE: ClassVar[str] = """
+        INSERT INTO dibs_jobs (queue, task, payload, priority, max_attempts, retention, run_at, created_at)
+        SELECT :queue, :task, value, :priority, :max_attempts, :retention, now, now
+        FROM json_each(:payloads), (SELECT {now} AS now) ORDER BY key RETURNING id
+    """
+
     def insert_jobs(self, jobs: Sequence[NewJob], *, tell: bool) -> Op[list[int]]:
+        first = jobs[0]
         if len(jobs) == 1:
-            rows = yield from fetch(self.INSERT_ONE, alone=True, **_values(jobs[0]))
+            rows = yield from fetch(self.INSERT_ONE, alone=True, **_values(first))
+        elif alike(jobs):
+            rows = yield from fetch(
+                self.INSERT_ALIKE,
+                alone=True,
+                payloads=msgspec.json.encode([bytes(job.payload).decode() for job in jobs]).decode(),
+                queue=first.queue,
+                task=first.task,
+                priority=first.priority,
+                max_attempts=first.max_attempts,
+                retention=first.retention,
+            )
         else:
             rows = yield from fetch(self.INSERT_MANY, alone=True, jobs=_list(jobs))
         return sorted(row[0] for row in rows)
