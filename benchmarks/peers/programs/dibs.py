@@ -8,7 +8,6 @@ from typing import Any
 import psycopg
 
 from dibs import Dibs
-from dibs.worker import slots
 from peers.programs.program import Program
 
 #: Enqueues in one transaction, where they are measured in the user's own.
@@ -53,9 +52,7 @@ def enqueue() -> None:
 
 def work() -> None:
     concurrency = program.settings.get("concurrency")
-    if program.settings.get("ahead") == 0:
-        slots.MOST_AHEAD = 0  # claim for free slots only: no job waits in memory while another runs
-    worker = app.worker(concurrency=concurrency)
+    worker = app.worker(concurrency=concurrency, ahead=program.settings.get("ahead", 1_000))
     thread = Thread(target=worker.run)
     program.ready()
     thread.start()

@@ -65,6 +65,7 @@ LAST_WAIT = 3.0
     help=f"Jobs at a time, of each kind of task: {THREADS} in threads, {ASYNC_SLOTS} async ones, and as many in "
     "processes as there are processors.",
 )
+@click.option("--ahead", metavar="N", type=int, help="Jobs claimed ahead of a free slot, at most; 0 for none.")
 @click.option("--lease", metavar="TIME", type=duration, help=f"How long a claim is good if not renewed: {LEASE:g}s.")
 @click.option(
     "--grace", metavar="TIME", type=duration, help=f"How long running jobs may go on when it is stopped: {GRACE:g}s."

@@ -26,7 +26,7 @@ from dibs.worker.outage import Outage
 from dibs.worker.progress import EVERY, write_progress
 from dibs.worker.runs import Holdings, Run
 from dibs.worker.settling import Settler, Settling
-from dibs.worker.slots import MOST_AHEAD, Report, Slots
+from dibs.worker.slots import Report, Slots
 from dibs.worker.summary import Summary
 from dibs.worker.unclaimed import Unclaimed
 from dibs.worker.verdicts import Stopped, TimedOut
@@ -214,7 +214,7 @@ class Fetcher:
         # Where nothing is wanted, the end of a job rings.
         for slots in self.slots:
             free, ahead = slots.room()
-            slots.ring_at = MOST_AHEAD if free else (slots.waiting + ahead) // 2
+            slots.ring_at = slots.size + slots.most_ahead if free else (slots.waiting + ahead) // 2
         now = time.monotonic()
         moments = [self._next_claim] if any(self._wants(slots, now) for slots in self.slots) else [now + 1.0]
         if self._settler is None:

@@ -33,7 +33,7 @@ logger = logging.getLogger("dibs")
 #: Claim ahead what the slots will start within this many seconds.
 AHEAD = 0.25
 
-#: Claims that wait for a slot, at most.
+#: Claims that wait for a slot, at most, unless a worker's setting says otherwise.
 MOST_AHEAD = 1_000
 
 #: An async task that was cancelled since its time was up, and goes on for so long (seconds), counts as stuck.
@@ -57,6 +57,7 @@ class Slots(ABC):
         self._busy: set[Run] = set()
         self._usual: float | None = None  # seconds that a run takes, of late
         self._threads: list[threading.Thread] = []
+        self.most_ahead = MOST_AHEAD
         self.ring: Callable[[], None] = _nobody  # called at the end of a run when so few held ones or fewer wait:
         self.ring_at = MOST_AHEAD
 
@@ -71,7 +72,7 @@ class Slots(ABC):
             return free, 0
         now = time.monotonic()
         quick = self.size - sum(1 for run in self.busy if run.begun is not None and now - run.begun > AHEAD)
-        ahead = min(int(quick * AHEAD / max(self._usual, 1e-5)), MOST_AHEAD) - max(waiting - (self.size - busy), 0)
+        ahead = min(int(quick * AHEAD / max(self._usual, 1e-5)), self.most_ahead) - max(waiting - (self.size - busy), 0)
         return free, max(ahead, 0)
 
     @property

@@ -32,7 +32,7 @@ from dibs.worker.places import hello_for, inside_a_process
 from dibs.worker.processes import ProcessSlots
 from dibs.worker.runs import Holdings
 from dibs.worker.signals import ONE_SIGNAL, STOP_SIGNALS
-from dibs.worker.slots import LoopSlots, Slots, ThreadSlots
+from dibs.worker.slots import MOST_AHEAD, LoopSlots, Slots, ThreadSlots
 from dibs.worker.telling import tell_expired
 from dibs.worker.upkeep import Upkeep, tick_for
 from dibs.worker.wakeups import Wakeups
@@ -53,6 +53,7 @@ class WorkerSettings(TypedDict, total=False):
 
     queues: list[str] | tuple[str, ...] | None
     concurrency: int | None
+    ahead: int
     lease: Seconds
     grace: Seconds
     burst: bool
@@ -74,6 +75,7 @@ class Worker:
         *,
         queues: Sequence[str] | None = None,
         concurrency: int | None = None,
+        ahead: int = MOST_AHEAD,
         lease: Seconds = LEASE,
         grace: Seconds = GRACE,
         burst: bool = False,
@@ -86,6 +88,8 @@ class Worker:
         - `queues`: only these, in this order; without them all queues, in turns.
         - `concurrency`: jobs at a time: threads for sync tasks (10), as many on the event loop for async ones (100),
           and as many processes for tasks that run in one (as the machine has processors).
+        - `ahead`: jobs claimed ahead, at most: those that the slots will start within a quarter of a second, and no more
+          than this. With 0 only what goes straight into a free slot is claimed.
         - `lease` (seconds or timedelta, at least 1): how long a claim is good without being renewed. It is renewed
           every third of it. A job of a killed worker is claimed again within two leases.
         - `grace`: how long `stop()` lets running jobs go on before they are released.
@@ -111,6 +115,7 @@ class Worker:
         if concurrency is not None:
             integer(concurrency, "concurrency", low=1, high=10_000)
         self.concurrency = concurrency
+        self.ahead = integer(ahead, "ahead", low=0, high=10_000)
         self.lease = seconds(lease, "lease", low=1.0, high=LONGEST_LEASE)
         self.grace = seconds(grace, "grace", high=86_400.0)
         self.burst = burst
@@ -342,6 +347,7 @@ class Worker:
             ]
             if tasks:
                 slots.append(kind(self.app, self.name, self.concurrency or usual, tasks, fetcher.report))
+                slots[-1].most_ahead = self.ahead
         return slots
 
     def _database_is_there(self, outage: Outage) -> bool:
