@@ -180,7 +180,7 @@ def test_lost(site: Site[LongProgram], where: str) -> None:
     site.start()
     wait_for(lambda: len(site.diary.entries("start")) == 2, within=2 * LEASE + 5, what="another worker to run the job")
     zombie.thaw()
-    wait_for(lambda: [entry for entry in site.diary.entries("raised") if entry.claims == 1], within=5, what="its end")
+    wait_for(lambda: [entry for entry in site.diary.entries("raised") if entry.claims == 1], within=15, what="its end")
     assert site.diary.entries("raised")[0].detail in ("LostClaim", "CancelledError")
     site.open("end")
     (ended,) = site.wait_ended(job.id)

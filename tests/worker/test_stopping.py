@@ -59,7 +59,7 @@ def test_the_time_of_grace_is_over(site: Site[Program]) -> None:
     told = time.monotonic()
     worker.terminate()
     assert worker.wait(10) == 0
-    assert 0.4 < time.monotonic() - told < 3.0
+    assert 0.4 < time.monotonic() - told < 8.0
     assert [entry.detail for entry in site.diary.entries("raised", job=jobs[1])] == ["CancelledError"]
     assert {(job.status, job.attempts, job.crashes) for job in site.jobs(jobs)} == {("ready", 0, 0)}
 

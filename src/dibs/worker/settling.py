@@ -209,7 +209,9 @@ class Settler:
     ) -> None:
         """`gather` says whether more outcomes are to come soon; `settled` is called after each look."""
         self._settling = settling
+        self._store = store
         self._outage = outage
+        self._refusals = Outage()  # of what others may still do, and would take for the end of an outage
         self._gather = gather
         self._settled = settled
         self.beat = Beat(store)
@@ -227,14 +229,18 @@ class Settler:
         self._thread.join(timeout=2)
 
     def _loop(self) -> None:
+        self._connect()
         while not self._closing:
             self._bell.clear()
             self.beat()
             wait: float | None = None
             try:
                 self._settling.settle(gather=self._gather())
-            except DatabaseError as error:
+                self._refusals.over(self._store.contact)
+            except DatabaseUnavailable as error:
                 wait = self._outage.failed(error)
+            except DatabaseError as error:
+                wait = self._refusals.failed(error)
             except Exception:
                 logger.exception("the settler met an error of its own; it goes on")
                 wait = 1.0
@@ -243,6 +249,14 @@ class Settler:
                 looks = self._settling.next_looks()
                 wait = max(min(looks) - time.monotonic(), 0.0) if looks else LONGEST_WAIT
             self._bell.wait(wait)
+
+    def _connect(self) -> None:
+        """Have a connection before there is anything to settle: if the tables declare this code too old meanwhile, what has
+        run can still be written down."""
+        try:
+            self._store.run(self._store.dialect.time)
+        except DatabaseError as error:
+            self._outage.failed(error)
 
 
 def verdict_of(
