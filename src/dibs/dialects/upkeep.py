@@ -62,12 +62,15 @@ class Upkeep(Endings):
         WHERE id {in_ids} AND status = 'running' AND lease_until < {now} ORDER BY id {for_update} {skip_locked}
     """
 
-    def past_leases(self, *, reachable: float, limit: int) -> Op[dict[tuple[int, int], float]]:
-        """Return the claims `(id, claims)` that `expire` would take back now, and the lengths of their leases."""
-        candidates = yield from fetch(self.FIND_EXPIRED, reachable=reachable, limit=limit)
-        if not candidates:
-            return {}
-        rows = yield from fetch(self.LOCK_PAST, ids=self.ids(row[0] for row in candidates))
+    def find_past(self, *, reachable: float, limit: int) -> Op[list[int]]:
+        """Return the jobs whose leases are past, whoever holds their rows. Mostly there are none, and this is all."""
+        rows = yield from fetch(self.FIND_EXPIRED, alone=True, reachable=reachable, limit=limit)
+        return [row[0] for row in rows]
+
+    def past_leases(self, job_ids: Collection[int]) -> Op[dict[tuple[int, int], float]]:
+        """Return the claims `(id, claims)` among these that `expire` would take back now, since nobody holds their rows, and
+        the lengths of their leases."""
+        rows = yield from fetch(self.LOCK_PAST, ids=self.ids(job_ids))
         return {(job_id, claims): float(lease) for job_id, claims, lease in rows}
 
     def expire(

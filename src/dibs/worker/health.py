@@ -14,7 +14,7 @@ from dibs.worker.outage import Outage
 #: A thread that has not come round for this long (seconds) hangs. The longest that one is busy by itself is 10 s.
 QUIET = 30.0
 
-#: Without an answer of the database's for this long (seconds) a worker is not ready. It asks every 5 s at least.
+#: Without an answer of the database's for this long (seconds) a worker is not ready. It asks every 10 s at least.
 UNHEARD = 30.0
 
 

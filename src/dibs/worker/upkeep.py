@@ -34,6 +34,9 @@ MOST_PASSED = 10_000
 #: A row that can't be deleted because something of the user's refers to it is tried again after this (seconds).
 POSTPONE = 3_600.0
 
+#: How soon (seconds) past leases are looked at again, to see whether their rows stay free.
+SOON = 1.0
+
 #: One chore goes on for this long (seconds) at most, then the others have their turn.
 LONGEST_TURN = 10.0
 
@@ -79,7 +82,7 @@ class Upkeep:
         ]
         next_look = {name: 0.0 for name, _, _ in chores}
         look_at_schema = 0.0
-        while not self._closing.wait(self.tick):
+        while not self._closing.wait(min(self.tick, SOON) if self._past else self.tick):
             if time.monotonic() >= look_at_schema:
                 self._look_at_schema()
                 look_at_schema = time.monotonic() + 2 * self.tick
@@ -92,7 +95,7 @@ class Upkeep:
                     if ours or (name == "expire" and self._past):
                         work()
                     self._outage.over(self._store.contact)
-                    next_look[name] = time.monotonic() + (0.0 if name == "expire" else every / 4)
+                    next_look[name] = time.monotonic() + (0.0 if name == "expire" else every / 2)
                 except DatabaseError as error:
                     self._outage.failed(error)
                     break
@@ -117,8 +120,9 @@ class Upkeep:
         to renew it; and only once its row has been seen free for a while: a user's transaction may have held it
         until this moment, so that its owner could neither renew nor settle it.
         """
-        find = partial(self._dialect.past_leases, reachable=self._store.reachable(), limit=LOOK_BATCH)
-        found = self._store.run(find)
+        find = partial(self._dialect.find_past, reachable=self._store.reachable(), limit=LOOK_BATCH)
+        past = self._store.run(find)
+        found = self._store.run(partial(self._dialect.past_leases, past)) if past else {}
         now = time.monotonic()
         self._past = {claim: self._past.get(claim, now) for claim in found}
         ripe = [claim for claim, since in self._past.items() if now - since >= patience(found[claim])]
@@ -147,7 +151,7 @@ def patience(lease: float) -> float:
 
 def tick_for(lease: float) -> float:
     """Return how often (seconds) a worker with this lease looks after expired ones: well within a lease."""
-    return min(max(lease / 4, 0.2), 5.0)
+    return min(max(lease / 4, 0.2), 10.0)
 
 
 def prune(store: Store, *, until: float | None = None) -> int:
