@@ -13,6 +13,9 @@ except ImportError:
 #: How long (seconds) the machine is watched before anything is measured.
 WATCH = 0.5
 
+#: Processors' times are counted in hundredths of a second: in less time (seconds) than this nothing can be told.
+SHORTEST = 0.1
+
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -29,9 +32,11 @@ class Stopwatch:
 
     @property
     def busy(self) -> float | None:
-        """The share, from 0 to 1; None without psutil."""
+        """The share, from 0 to 1; None without psutil, or where too little time has passed to tell."""
         idle, total = _times()
-        return 1 - (idle - self._idle) / (total - self._all) if total > self._all else None
+        if psutil is None or self.seconds < SHORTEST or total <= self._all:
+            return None
+        return min(max(1 - (idle - self._idle) / (total - self._all), 0.0), 1.0)
 
 
 def busy_before() -> float | None:

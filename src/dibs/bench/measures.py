@@ -123,14 +123,12 @@ class Bench:
         return self._enqueued(number, seen, raw, self._count(), None)
 
     def _insert(self, connection: OwnConnection, number: int, step: Callable[[int], None]) -> None:
-        """Write jobs with multi-row INSERTs in one transaction. What is left over after whole thousands is left out."""
+        """Write jobs with multi-row INSERTs in one transaction."""
         payloads = map(_payload, range(number))
         connection.begin()
-        while len(batch := list(islice(payloads, BULK))) == BULK:
+        while batch := list(islice(payloads, BULK)):
             ops.run(self._raw.raw_bulk(batch), connection)
-            step(BULK)
-        for payload in batch:
-            ops.run(self._raw.raw_enqueue(payload), connection)
+            step(len(batch))
         connection.commit()
 
     def _enqueued(self, number: int, seen: Seen, raw: float, raw_number: int, took: list[float] | None) -> Enqueued:

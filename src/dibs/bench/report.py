@@ -7,6 +7,11 @@ from collections.abc import Iterator
 from dibs.bench.figures import Enqueued, Machine, Result, Server
 from dibs.bench.limits import Limit
 
+MEASURED = ("enqueue", "bulk", "drain")
+
+#: A measure that took less (seconds) is mostly beginning and end.
+SHORT = 1.0
+
 #: From this share of its CPU on a machine that others use is worth a word.
 BUSY = 0.2
 
@@ -44,6 +49,8 @@ def lines(result: Result) -> Iterator[str]:
         yield f"    the enqueue in it: {latency.enqueue}; limit: {latency.limit}"
     if (idle := result.idle) is not None:
         yield f"an idle worker: {idle.statements_per_second:.2f} statements/s, {idle.cpu_share * 100:.2f} % of a core (over {idle.seconds:.0f} s)"
+    if short := [name for name in MEASURED if 0 < getattr(getattr(result, name), "seconds", 0) < SHORT]:
+        yield f"took less than a second, which says little: {', '.join(short)}; give it more --jobs"
     if result.limit is not None:
         yield f"limit of {last_word(result)[0]}: {result.limit}"
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from dibs.dialects.bench.locking import LOCKING, Locking
-from dibs.dialects.bench.measuring import values_of
 from dibs.ops import Op, execute, fetch
-
-_JOB = "('bench', 'noop', {payload}, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))"
 
 # Named, since on a small table the optimizer would rather scan and sort: then the first claim locks every row.
 _NEXT = "SELECT id FROM {claims} FORCE INDEX (claims_ready) WHERE status = 'ready'"
@@ -47,12 +44,7 @@ class MeasuringInnoDB(Locking):
         rows = yield from fetch(self.HOLD, alone=True, name=name)
         return bool(rows[0][0])
 
-    RAW_ENQUEUE: ClassVar[str] = f"""
-        INSERT INTO dibs_jobs (queue, task, payload, run_at, created_at) VALUES {_JOB.replace("{payload}", ":payload")}
-    """
-    RAW_BULK: ClassVar[str] = f"""
-        INSERT INTO dibs_jobs (queue, task, payload, run_at, created_at) VALUES {values_of(_JOB)}
-    """
+    RAW_ROW: ClassVar[str] = "('bench', 'noop', :payload, {now}, {now})"
 
     RAW_LOCK: ClassVar[str] = """
         SELECT id, payload FROM dibs_jobs

@@ -61,12 +61,14 @@ class Measuring(ABC):
 
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
+        self._bulks: dict[int, str] = {}  # by the number of rows
         #: The table that rows are claimed from.
         self.claims = f"{dialect.quote(dialect.schema)}.{dialect.prefix}claims"
         for name in dir(type(self)):
             text = getattr(type(self), name)
             if name.isupper() and isinstance(text, str):
                 setattr(self, name, self._spelt(text))
+        self.RAW_ENQUEUE = self.RAW_ENQUEUE.replace("{row}", self.RAW_ROW)
 
     def _spelt(self, text: str) -> str:
         for word, spelt in self.words.items():
@@ -134,17 +136,25 @@ class Measuring(ABC):
         """Write as little as can be, so that the commit after it has something to make durable."""
         yield from execute(self.CHANGE_A_ROW)
 
-    RAW_ENQUEUE: ClassVar[str]
-    RAW_BULK: ClassVar[str]
+    RAW_ENQUEUE: ClassVar[str] = """
+        INSERT INTO dibs_jobs (queue, task, payload, run_at, created_at) VALUES {row}
+    """
+    RAW_BULK: ClassVar[str] = """
+        INSERT INTO dibs_jobs (queue, task, payload, run_at, created_at) VALUES {rows}
+    """
+    RAW_ROW: ClassVar[str]
 
     def raw_enqueue(self, payload: str) -> Op[None]:
         """Write a job as plain SQL would."""
         yield from execute(self.RAW_ENQUEUE, alone=True, payload=payload)
 
     def raw_bulk(self, payloads: Sequence[str]) -> Op[None]:
-        """Write BULK jobs with one multi-row INSERT."""
+        """Write up to BULK jobs with one multi-row INSERT."""
         values = {f"payload_{number}": payload for number, payload in enumerate(payloads)}
-        yield Execute(self.RAW_BULK, values)
+        if len(values) not in self._bulks:
+            rows = ", ".join(self.RAW_ROW.replace(":payload", f":{name}") for name in values)
+            self._bulks[len(values)] = self.RAW_BULK.replace("{rows}", rows)
+        yield Execute(self._bulks[len(values)], values)
 
     @abstractmethod
     def raw_claim(self, limit: int) -> Op[list[int]]:
@@ -232,8 +242,3 @@ class Measuring(ABC):
 def _nothing(answer: T) -> Op[T]:
     yield from ()
     return answer
-
-
-def values_of(row: str) -> str:
-    """Return BULK rows for VALUES, each with a payload of its own in the place of `{payload}`."""
-    return ", ".join(row.replace("{payload}", f":payload_{number}") for number in range(BULK))

@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from dibs.dialects.bench.locking import LOCKING, Locking
-from dibs.dialects.bench.measuring import values_of
 from dibs.ops import Op, execute, fetch
-
-_JOB = "('bench', 'noop', CAST(CAST({payload} AS text) AS json), statement_timestamp(), statement_timestamp())"
 
 
 class MeasuringPostgres(Locking):
@@ -39,12 +36,8 @@ class MeasuringPostgres(Locking):
         rows = yield from fetch(self.HOLD, alone=True, name=f"{self.dialect.schema} {name}")
         return bool(rows[0][0])
 
-    # The bytes of one row's values are what travels; the times are the server's.
-    RAW_ENQUEUE: ClassVar[str] = f"""
-        INSERT INTO dibs_jobs (queue, task, payload, run_at, created_at) VALUES {_JOB.replace("{payload}", ":payload")}
-    """
-    RAW_BULK: ClassVar[str] = f"""
-        INSERT INTO dibs_jobs (queue, task, payload, run_at, created_at) VALUES {values_of(_JOB)}
+    RAW_ROW: ClassVar[str] = """
+        ('bench', 'noop', CAST(CAST(:payload AS text) AS json), {now}, {now})
     """
 
     STATISTICS: ClassVar[str] = "ANALYZE dibs_jobs"

@@ -6,11 +6,8 @@ import sqlite3
 from collections.abc import Sequence
 from typing import ClassVar
 
-from dibs.dialects.bench.measuring import BATCH, Measuring, Strategy, values_of
+from dibs.dialects.bench.measuring import BATCH, Measuring, Strategy
 from dibs.ops import Op, fetch
-
-_JOB = "('bench', 'noop', {payload}, {now}, {now})"
-
 
 #: In the order in which they are measured.
 STRATEGIES = (
@@ -54,12 +51,7 @@ class MeasuringSQLite(Measuring):
 
     EMPTY: ClassVar[str] = "DELETE FROM dibs_jobs"
 
-    RAW_ENQUEUE: ClassVar[str] = f"""
-        INSERT INTO dibs_jobs (queue, task, payload, run_at, created_at) VALUES {_JOB.replace("{payload}", ":payload")}
-    """
-    RAW_BULK: ClassVar[str] = f"""
-        INSERT INTO dibs_jobs (queue, task, payload, run_at, created_at) VALUES {values_of(_JOB)}
-    """
+    RAW_ROW: ClassVar[str] = "('bench', 'noop', :payload, {now}, {now})"
     RAW_CLAIM: ClassVar[str] = """
         UPDATE dibs_jobs SET status = 'running', attempts = attempts + 1 WHERE id IN (
             SELECT id FROM dibs_jobs WHERE status = 'ready' AND queue = 'bench' AND priority = 0 AND run_at <= {now}
