@@ -82,7 +82,7 @@ def _database(seen: Seen, share: float, number: int) -> Limit:
     trips = min(seen.statements * seen.round_trip, seen.waited - commits)
     rest = seen.waited - commits - trips
     of_all = max(seen.waited, 1e-9) / share
-    counts = f"{seen.statements:,} statements and {seen.commits:,} commits took {_percent(share)} of the time"
+    counts = f"{_count(seen.statements, 'statement')} and {_count(seen.commits, 'commit')} took {_percent(share)} of the time"
     if commits >= max(trips, rest):
         return Limit(f"commits (fsync): {_ms(seen.commit)} each", commits / of_all, f"{counts}, mostly the commits")
     if trips >= rest:
@@ -99,6 +99,10 @@ def _database(seen: Seen, share: float, number: int) -> Limit:
 
 def _percent(share: float) -> str:
     return f"{share:.0%}".replace("%", " %")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _ms(seconds: float) -> str:

@@ -68,9 +68,9 @@ class Measuring(ABC):
             text = getattr(type(self), name)
             if name.isupper() and isinstance(text, str):
                 setattr(self, name, self._spelt(text))
-        self.RAW_ENQUEUE = self.RAW_ENQUEUE.replace("{row}", self.RAW_ROW)
 
     def _spelt(self, text: str) -> str:
+        text = text.replace("{row}", self.RAW_ROW)
         for word, spelt in self.words.items():
             text = text.replace("{" + word + "}", spelt)
         return self.dialect.spell(text).replace("{claims}", self.claims)
