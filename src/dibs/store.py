@@ -161,7 +161,7 @@ class Store:
             raise DatabaseUnavailable(f"a lock in the database was not to be had in time: {reason}") from error
         if trouble is Trouble.DENIED:
             raise DatabaseError(f"a privilege is missing: {reason}") from error
-        if trouble is Trouble.OTHER and not isinstance(error, _driver_errors(error)):
+        if trouble is Trouble.OTHER and not is_of_a_driver(error):
             raise error
         raise DatabaseError(reason) from error
 
@@ -271,6 +271,6 @@ def _resumed(op: Op[T], first: ops.Request) -> Op[T]:
         answer = yield request
 
 
-def _driver_errors(error: Exception) -> tuple[type[BaseException], ...]:
-    """Return the classes that PEP 249 calls Error in the error's own ancestry: those come from the driver."""
-    return tuple(kind for kind in type(error).__mro__ if kind.__name__ == "Error" and kind is not Exception)
+def is_of_a_driver(error: Exception) -> bool:
+    """Does it come from a driver? What PEP 249 calls Error is in its ancestry then."""
+    return any(kind.__name__ == "Error" and kind is not Exception for kind in type(error).__mro__)

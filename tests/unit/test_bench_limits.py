@@ -41,6 +41,10 @@ QUIET = Seen(
         (replace(QUIET, busy=0.99, is_here=True), "the server's CPU, on this machine"),
         (replace(QUIET, busy=0.99, is_here=True, cpus=[8.0] * 4), "this machine's CPU"),
         (replace(QUIET, busy=0.99, is_here=True, before=0.8), "other programs on this machine"),
+        (
+            replace(QUIET, busy=0.99, is_here=True, before=0.8, waited=9.5, commit=0.018),
+            "commits (fsync): 18.00 ms each",
+        ),
         (replace(QUIET, busy=0.99, is_here=True, has_server=False, cpus=[8.0] * 4), "this machine's CPU"),
         (replace(QUIET, busy=None, waited=9.5), "the server's work: 9.30 ms a statement"),
     ],

@@ -55,9 +55,9 @@ class Baseline:
                 ops.run(measured.change_a_row(), connection)
                 commits.append(_timed(connection.commit))
                 step(1)
-        self._round_trip = statistics.median(trips)
-        # A commit goes to the server and back, too.
-        self._commit = max(statistics.median(commits) - self._round_trip, 0.0)
+        # A commit goes there and back, too.
+        self._round_trip = _usual(trips)
+        self._commit = max(_usual(commits) - self._round_trip, 0.0)
         return Server(shown, version, durable, settings, _ms(self._round_trip), _ms(self._commit))
 
     def seen(self, watch: Stopwatch, readings: Sequence[Reading], *, seconds: float | None = None) -> Seen:
@@ -76,6 +76,15 @@ class Baseline:
             is_here=self._place.url.is_here,
             has_server=self._place.url.file is None,
         )
+
+
+def _usual(seconds: Sequence[float]) -> float:
+    """Return the mean without the tenth that took longest and the tenth that took shortest.
+
+    The mean, since a limit is judged by what many take together; and one hiccup in so few would be most of it.
+    """
+    tenth = len(seconds) // 10
+    return statistics.fmean(sorted(seconds)[tenth : len(seconds) - tenth])
 
 
 def _timed(call: Callable[[], Any]) -> float:

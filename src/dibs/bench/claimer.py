@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from dibs import ops
-from dibs.bench.meter import Counted, Reading
+from dibs.bench.meter import Counted, Reading, Waiting, reading
 from dibs.bench.redis_list import RedisPlace
 from dibs.bench.scratch import Place
 from dibs.bindings import connector
@@ -167,13 +167,14 @@ class ClaimerProcess:
 
     def __init__(self, orders: Orders) -> None:
         self._counted: list[Counted] = []
+        self._waiting = Waiting()
         self._ways: dict[str, list[Way]] = {}
         if orders.redis is not None:
             self._ways[orders.redis.name] = [orders.redis.way() for _ in range(orders.connections)]
             return
         measured = measuring(orders.place.app().dialect)
         connect = connector(orders.place.url)
-        self._counted = [Counted(connect("dibs-bench")) for _ in range(orders.connections)]
+        self._counted = [Counted(connect("dibs-bench"), self._waiting) for _ in range(orders.connections)]
         for strategy in measured.strategies:
             self._ways[strategy.name] = [InDatabase(each, measured, strategy) for each in self._counted]
 
@@ -183,7 +184,7 @@ class ClaimerProcess:
             _say(self._play(msgspec.json.decode(line, type=Round)))
 
     def _play(self, played: Round) -> Tally:
-        before = self._reading()
+        before = reading(self._counted, self._waiting)
         claimers = [Claimer(way, played) for way in self._ways[played.strategy]]
         threads = [threading.Thread(target=each.run) for each in claimers[1:]]
         for thread in threads:
@@ -203,16 +204,7 @@ class ClaimerProcess:
             timeouts=sum(tally.timeouts for tally in tallies),
             began=min(tally.began for tally in tallies),
             ended=max(tally.ended for tally in tallies),
-            reading=self._reading().since(before),
-        )
-
-    def _reading(self) -> Reading:
-        return Reading(
-            statements=sum(each.statements for each in self._counted),
-            commits=sum(each.commits for each in self._counted),
-            waited=sum(each.waited for each in self._counted),
-            claims=0,
-            cpu=time.process_time(),
+            reading=reading(self._counted, self._waiting).since(before),
         )
 
 

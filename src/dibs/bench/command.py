@@ -21,6 +21,8 @@ from dibs.cli.apps import load
 from dibs.cli.options import json_option, url_option
 from dibs.cli.output import print_json
 from dibs.cli.run import say
+from dibs.errors import DatabaseError
+from dibs.store import is_of_a_driver
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -164,6 +166,10 @@ def measured_place(url: str | Dibs | None, app: str | None, *, yes: bool) -> Ite
             click.confirm(f"dibs: {warning}; go on?", abort=True, err=True)
         with _ended_by_signals(), scratch(dibs, say) as place:
             yield place, str(dibs.url)
+    except Exception as error:
+        if is_of_a_driver(error):  # the bench asks much of a server by hand, and has nothing to try again
+            raise DatabaseError(str(error).strip() or type(error).__name__) from error
+        raise
     finally:
         dibs.close()
 

@@ -19,7 +19,8 @@ class Machine(msgspec.Struct):
 
 
 class Server(msgspec.Struct):
-    """The database, and what one round trip and one commit cost there. `durable`: a commit survives a power cut."""
+    """The database, and what a round trip and a commit that has a row to write cost there as a rule; the commit's own
+    round trip is not in it. `durable`: a commit survives a power cut."""
 
     database: str
     version: str

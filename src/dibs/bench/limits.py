@@ -33,7 +33,7 @@ class Seen:
 
     seconds: float
     cpus: Sequence[float]  # the processor's time of each of our processes
-    waited: float  # for the database, all of our connections together
+    waited: float  # in which a process of ours had a question at the database, all processes together
     statements: int
     commits: int
     round_trip: float  # of one SELECT 1
@@ -57,23 +57,29 @@ def judge(seen: Seen) -> Limit:
         if number == 1:
             return Limit("one Python process' CPU", fullest, f"busy {_percent(fullest)} of the time; {beside}")
         return Limit("the Python processes' CPU", fullest, f"the busiest of {number} was at {_percent(fullest)}")
+    strangers = None
     if seen.busy is not None and seen.busy >= FULL:
-        return _machine(seen, seen.busy, ours)
+        machine, is_ours = _machine(seen, seen.busy, ours)
+        if is_ours:
+            return machine
+        strangers = machine
     if database >= MOSTLY:
         return _database(seen, database, number)
+    if strangers is not None:
+        return strangers
     return Limit("nothing was full", max(fullest, database), f"CPU {_percent(fullest)} of a core; {beside}")
 
 
-def _machine(seen: Seen, busy: float, ours: float) -> Limit:
-    """Say whose work filled this machine's processors."""
+def _machine(seen: Seen, busy: float, ours: float) -> tuple[Limit, bool]:
+    """Say whose work filled this machine's processors, and whether it was the bench's: ours or the server's."""
     strangers = min(seen.before, max(busy - ours, 0.0))
     server = max(busy - ours - strangers, 0.0) if seen.is_here and seen.has_server else 0.0
     why = f"{seen.cores} cores {_percent(busy)} busy: our processes {_percent(ours)}"
     why += f", the server {_percent(server)}" if server else ""
     why += f", what ran here before {_percent(strangers)}" if strangers else ""
     if strangers > max(ours, server):
-        return Limit("other programs on this machine", busy, why)
-    return Limit("the server's CPU, on this machine" if server > ours else "this machine's CPU", busy, why)
+        return Limit("other programs on this machine", busy, why), False
+    return Limit("the server's CPU, on this machine" if server > ours else "this machine's CPU", busy, why), True
 
 
 def _database(seen: Seen, share: float, number: int) -> Limit:
@@ -84,7 +90,9 @@ def _database(seen: Seen, share: float, number: int) -> Limit:
     of_all = max(seen.waited, 1e-9) / share
     counts = f"{_count(seen.statements, 'statement')} and {_count(seen.commits, 'commit')} took {_percent(share)} of the time"
     if commits >= max(trips, rest):
-        return Limit(f"commits (fsync): {_ms(seen.commit)} each", commits / of_all, f"{counts}, mostly the commits")
+        return Limit(
+            f"commits (fsync): {_ms(commits / seen.commits)} each", commits / of_all, f"{counts}, mostly the commits"
+        )
     if trips >= rest:
         name = "the round trip to the server" if seen.is_here else "the network's round trip"
         return Limit(f"{name}: {_ms(seen.round_trip)}", trips / of_all, f"{counts}, mostly on the way")

@@ -5,8 +5,9 @@ What a server counts has in it whatever else it is asked meanwhile.
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from dibs.app import Dibs
@@ -23,7 +24,7 @@ class Reading(NamedTuple):
 
     statements: int
     commits: int
-    waited: float  # for answers, all connections together
+    waited: float  # in which at least one connection waited for an answer
     claims: int  # that gave at least one job
     cpu: float  # of this process
 
@@ -37,23 +38,47 @@ class Reading(NamedTuple):
         )
 
 
+class Waiting:
+    """How long at least one of a process' connections has waited for an answer. Of two that wait at once one counts."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._number = 0
+        self._since = 0.0
+        self._seconds = 0.0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._number == 0:
+                self._since = time.perf_counter()
+            self._number += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._number -= 1
+            if self._number == 0:
+                self._seconds += time.perf_counter() - self._since
+
+    @property
+    def seconds(self) -> float:
+        with self._lock:
+            return self._seconds + (time.perf_counter() - self._since if self._number else 0.0)
+
+
 class Counted:
     """A connection that counts. For one thread at a time, as every connection is."""
 
-    def __init__(self, connection: OwnConnection) -> None:
+    def __init__(self, connection: OwnConnection, waiting: Waiting) -> None:
         self._connection = connection
+        self._waiting = waiting
         self.family = connection.family
         self.statements = 0
         self.commits = 0
-        self.waited = 0.0
 
     def _timed(self, call: Callable[[], Any]) -> Any:
-        start = time.perf_counter()
-        try:
+        self.statements += 1
+        with self._waiting:
             return call()
-        finally:
-            self.waited += time.perf_counter() - start
-            self.statements += 1
 
     def answer(self, request: Request) -> Any:
         # What is no SELECT writes; where no transaction is open it is also its own commit.
@@ -99,6 +124,7 @@ class MeteredDibs(Dibs):
     def __init__(self, place: Place) -> None:
         super().__init__(lambda: place.url, schema=place.schema, prefix=place.prefix)
         self._counted: list[Counted] = []
+        self._waiting = Waiting()
         self._claims = 0
         claim = self.dialect.claim
 
@@ -113,7 +139,7 @@ class MeteredDibs(Dibs):
         connect = connector(self.url)
 
         def counting(name: str) -> OwnConnection:
-            connection = Counted(connect(name))
+            connection = Counted(connect(name), self._waiting)
             self._counted.append(connection)
             return connection
 
@@ -121,11 +147,16 @@ class MeteredDibs(Dibs):
 
     def reading(self) -> Reading:
         """Return what was counted until now."""
-        counted = list(self._counted)
-        return Reading(
-            statements=sum(each.statements for each in counted),
-            commits=sum(each.commits for each in counted),
-            waited=sum(each.waited for each in counted),
-            claims=self._claims,
-            cpu=time.process_time(),
-        )
+        return reading(self._counted, self._waiting, claims=self._claims)
+
+
+def reading(counted: Sequence[Counted], waiting: Waiting, *, claims: int = 0) -> Reading:
+    """Return what these connections have counted until now."""
+    counted = list(counted)
+    return Reading(
+        statements=sum(each.statements for each in counted),
+        commits=sum(each.commits for each in counted),
+        waited=waiting.seconds,
+        claims=claims,
+        cpu=time.process_time(),
+    )
