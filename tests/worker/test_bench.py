@@ -51,7 +51,7 @@ def test_every_measure(db: Database, tmp_path: Path) -> None:
 
     mine = noop.enqueue(7)
     options = ("--jobs", "300", "--workers", "2", "--samples", "2", "--idle", "1", "--json")
-    ended = bench(db, tmp_path, *options)
+    ended = bench(db, tmp_path, *options, *(["--async"] if db.kind == "postgres" else []))
     assert ended.code == 0, ended.err
     assert ended.out.count("\n") == 1
     assert "drain, 2 processes" in ended.err
@@ -60,13 +60,15 @@ def test_every_measure(db: Database, tmp_path: Path) -> None:
     assert result.server.database == str(app.url)
     assert result.server.round_trip_ms > 0 or not db.locks_rows
     assert result.enqueue is not None
-    assert result.enqueue.jobs == 30
+    assert result.enqueue.asked == 30
+    assert 1 <= result.enqueue.jobs <= 30
     assert result.enqueue.times is not None
     assert result.bulk is not None
     assert result.bulk.jobs == 300
     drain = result.drain
     assert drain is not None
     assert (drain.jobs, drain.done, drain.ran, drain.lost, drain.doubled) == (300, 300, 300, 0, 0)
+    assert drain.tasks == ("async" if db.kind == "postgres" else "sync")
     assert len(drain.cpu_shares) == 2
     assert 1 <= drain.batch <= 300
     assert drain.per_second > 0
@@ -140,11 +142,16 @@ def test_interrupted(db: Database, tmp_path: Path) -> None:
 def test_killed(db: Database, tmp_path: Path) -> None:
     """What a killed run has left over the next one removes, with a word. What a living one works on it leaves alone."""
     other = ("--only", "bulk", "--jobs", "10")
-    with at_work(db, tmp_path, "an idle worker", "--only", "idle", "--idle", "600") as (running, workers):
+    works = ["an idle worker", "--only", "idle", "--idle", "600"]
+    if db.kind == "postgres":
+        works = ["3 connections", "strategies", "--connections", "3", "--seconds", "60"]
+    with at_work(db, tmp_path, *works) as (running, _):
         (left,) = leftovers(db)
         ended = bench(db, tmp_path, *other)
         assert (ended.code, "removed" in ended.err) == (0, False), ended.err
         assert leftovers(db) == [left]
+        workers = psutil.Process(running.pid).children()
+        assert workers
         running.kill()
         wait_for(partial(gone, workers), what="its processes to be gone")
     said = ""
@@ -215,6 +222,7 @@ def test_without_psutil(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (["--only", "drian"], "'drian': write some of enqueue,bulk,drain,latency,idle"),
+        (["--only", "bulk", "--workers", "2"], "--workers is for drain"),
         (["--json", "strategies"], "write the options of strategies after it"),
         (["strategies", "--plot", "x.pdf"], "ends with .svg or .png"),
         (["strategies", "--plot", "no/x.svg"], "there is no such directory"),

@@ -7,6 +7,7 @@ measured, not the database.
 from __future__ import annotations
 
 import os
+import queue
 import random
 import sys
 import threading
@@ -179,9 +180,11 @@ class ClaimerProcess:
             self._ways[strategy.name] = [InDatabase(each, measured, strategy) for each in self._counted]
 
     def run(self) -> None:
+        told: queue.SimpleQueue[Round] = queue.SimpleQueue()
+        threading.Thread(target=_listen, args=(told,), daemon=True).start()
         _say(Tally(ready=True))
-        while line := sys.stdin.buffer.readline():
-            _say(self._play(msgspec.json.decode(line, type=Round)))
+        while True:
+            _say(self._play(told.get()))
 
     def _play(self, played: Round) -> Tally:
         before = reading(self._counted, self._waiting)
@@ -206,6 +209,13 @@ class ClaimerProcess:
             ended=max(tally.ended for tally in tallies),
             reading=reading(self._counted, self._waiting).since(before),
         )
+
+
+def _listen(told: queue.SimpleQueue[Round]) -> None:
+    """Pass on what is told. At the end of it the bench is no more: end at once, in whatever round."""
+    for line in sys.stdin.buffer:
+        told.put(msgspec.json.decode(line, type=Round))
+    os._exit(0)
 
 
 def _say(tally: Any) -> None:

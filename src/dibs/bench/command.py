@@ -92,6 +92,7 @@ def bench(
         if given:
             raise click.UsageError(f"write the options of {context.invoked_subcommand} after it")
         return
+    _refuse_unused(context, only)
     asked = Asked(jobs, workers, concurrency, is_async, samples, idle)
     with measured_place(context.obj, app, yes=yes) as (place, shown):
         result = _measure(place, shown, asked, only)
@@ -102,6 +103,13 @@ def bench(
             click.echo(line)
     if result.drain is not None and (result.drain.lost or result.drain.doubled):
         raise click.ClickException("jobs were lost or run twice: please report this, with the lines above")
+
+
+def _refuse_unused(context: click.Context, only: tuple[str, ...]) -> None:
+    """Raise UsageError for an option of a measure that is left out."""
+    for option, measure in (("workers", "drain"), ("samples", "latency"), ("idle", "idle")):
+        if measure not in only and context.get_parameter_source(option) is _COMMANDLINE:
+            raise click.UsageError(f"--{option} is for {measure}, which --only leaves out")
 
 
 _COMMANDLINE = click.core.ParameterSource.COMMANDLINE

@@ -95,7 +95,7 @@ class Bench:
                     )
                 )
             )
-        return self._enqueued(len(took), seen, raw, self._count(), took)
+        return self._enqueued(number, len(took), seen, raw, self._count(), took)
 
     def _for_a_while(self, number: int, call: Callable[[int], Any], step: Callable[[int], None]) -> Iterator[float]:
         end = time.monotonic() + LONGEST
@@ -120,7 +120,7 @@ class Bench:
         with progress("the same in raw SQL", number) as step, self._connection() as connection:
             self._empty()
             raw = _timed(lambda: self._insert(connection, number, step))
-        return self._enqueued(number, seen, raw, self._count(), None)
+        return self._enqueued(number, number, seen, raw, self._count(), None)
 
     def _insert(self, connection: OwnConnection, number: int, step: Callable[[int], None]) -> None:
         """Write jobs with multi-row INSERTs in one transaction."""
@@ -131,9 +131,12 @@ class Bench:
             step(len(batch))
         connection.commit()
 
-    def _enqueued(self, number: int, seen: Seen, raw: float, raw_number: int, took: list[float] | None) -> Enqueued:
+    def _enqueued(
+        self, asked: int, number: int, seen: Seen, raw: float, raw_number: int, took: list[float] | None
+    ) -> Enqueued:
         rate, raw_rate = number / seen.seconds, raw_number / raw
         return Enqueued(
+            asked=asked,
             jobs=number,
             seconds=round(seen.seconds, 3),
             per_second=round(rate, 1),

@@ -56,6 +56,8 @@ def lines(result: Result) -> Iterator[str]:
 
 
 def _enqueued(name: str, enqueued: Enqueued) -> Iterator[str]:
+    if enqueued.jobs < enqueued.asked:
+        name = f"{name} (ended early: it takes long enough with {enqueued.jobs:,} of {enqueued.asked:,})"
     yield f"{name}: {enqueued.per_second:,.0f} jobs/s ({enqueued.jobs:,} jobs, one process, {enqueued.seconds:.2f} s)"
     yield f"    raw INSERT: {enqueued.raw_per_second:,.0f} jobs/s; dibs at {enqueued.ratio:.2f} of it; limit: {enqueued.limit}"
 

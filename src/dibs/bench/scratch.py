@@ -26,9 +26,13 @@ from dibs.dialects import DatabaseUrl
 from dibs.dialects.bench import measuring
 from dibs.dialects.bench.measuring import SCRATCH
 from dibs.errors import DatabaseUnavailable
+from dibs.troubles import Trouble
 
 #: How often (seconds) the connection that holds the lock says something, so that no server takes it for idle.
 ALIVE_EVERY = 30.0
+
+#: How often it is tried again to remove tables that are locked; each try waits for some seconds itself.
+DROPS = 3
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -83,21 +87,34 @@ def _remove_leftovers(app: Dibs, say: Callable[[str], None]) -> None:
     try:
         here = measuring(app.dialect)
         for prefix, tables in ops.run(here.tables(), connection).items():
-            if ops.run(here.hold(prefix), connection):
+            if not ops.run(here.hold(prefix), connection):
+                continue
+            try:
                 ops.run(here.drop(tables), connection)
+            except Exception as error:
+                if connection.trouble(error) is not Trouble.LOCKED:
+                    raise
+                say(f"the tables {prefix}… of a run that was killed are still in use; the next run removes them")
+            else:
                 say(f"removed the tables {prefix}…, which a run that was killed has left over")
     finally:
         connection.close()
 
 
 def _drop(app: Dibs, prefix: str) -> None:
-    connection = app.store.open()
-    try:
-        here = measuring(app.dialect)
-        tables = ops.run(here.tables(), connection).get(prefix, [])
-        ops.run(here.drop(tables), connection)
-    finally:
-        connection.close()
+    """Remove our tables. Sessions of processes that were just killed may still hold them for a moment."""
+    here = measuring(app.dialect)
+    for last in (False,) * DROPS + (True,):
+        connection = app.store.open()
+        try:
+            tables = ops.run(here.tables(), connection).get(prefix, [])
+            ops.run(here.drop(tables), connection)
+            return
+        except Exception as error:
+            if last or connection.trouble(error) not in (Trouble.LOCKED, Trouble.CONFLICT):
+                raise
+        finally:
+            connection.close()
 
 
 class _Held:
