@@ -17,7 +17,7 @@ import msgspec
 import psutil
 import pytest
 
-from commands import Ended, environment, process
+from commands import Ended, environment, process, write_jobs
 from conftest import wait_for
 from databases import Database
 from dibs import ops
@@ -235,6 +235,18 @@ def test_wrong_usage(tmp_path: Path, arguments: list[str], said: str) -> None:
     assert (ended.code, ended.out) == (2, "")
     assert said in ended.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_database_of_an_app(tmp_path: Path) -> None:
+    """With --app it is measured where the app's queue is, and its tables are left alone. A framework gives its app."""
+    module = write_jobs(tmp_path)
+    options = ("bench", "--only", "bulk", "--jobs", "10", "--json")
+    ended = process([*options, "--app", f"{module}:app"], tmp_path, url="sqlite:///some.db")
+    assert ended.code == 0, ended.err
+    assert ended.json["server"]["database"] == "sqlite:///some.db"
+    assert not (tmp_path / "some.db").exists()
+    framework = pytest.importorskip("dibs.contrib.django.management.commands.dibs")
+    assert framework._with_app(["bench", "strategies"]) == ["bench", "strategies"]
 
 
 @pytest.mark.skipif("DIBS_TEST_REDIS_URL" not in os.environ, reason="no Redis in DIBS_TEST_REDIS_URL")

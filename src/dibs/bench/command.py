@@ -36,8 +36,9 @@ WARNING = (
 
 def place_options(function: F) -> F:
     """Let a command take what says where to measure."""
+    # A parameter named `app` would be for frameworks to fill in; here one of them has given its app in the URL's place.
     options: list[Callable[[F], F]] = [
-        click.option("--app", "app", metavar="APP", help="On the database of this app, such as myapp.jobs:app."),
+        click.option("--app", "module", metavar="APP", help="On the database of this app, such as myapp.jobs:app."),
         click.option("--yes", is_flag=True, help="Ask nothing."),
         json_option,
         url_option,
@@ -69,7 +70,7 @@ def _only(context: click.Context, parameter: click.Parameter, value: str | None)
 def bench(
     context: click.Context,
     /,
-    app: str | None,
+    module: str | None,
     yes: bool,
     as_json: bool,
     jobs: int,
@@ -94,7 +95,7 @@ def bench(
         return
     _refuse_unused(context, only)
     asked = Asked(jobs, workers, concurrency, is_async, samples, idle)
-    with measured_place(context.obj, app, yes=yes) as (place, shown):
+    with measured_place(context.obj, module, yes=yes) as (place, shown):
         result = _measure(place, shown, asked, only)
     if as_json:
         print_json(result)
@@ -127,7 +128,7 @@ _COMMANDLINE = click.core.ParameterSource.COMMANDLINE
 def strategies(
     url: str | Dibs | None,
     /,
-    app: str | None,
+    module: str | None,
     yes: bool,
     as_json: bool,
     connections: int,
@@ -148,7 +149,7 @@ def strategies(
         drawing.check(plot)
     if redis_url is not None:
         redis_list.check(redis_url)
-    with measured_place(url, app, yes=yes) as (place, shown):
+    with measured_place(url, module, yes=yes) as (place, shown):
         comparison = compare(place, shown, connections=connections, seconds=seconds, redis_url=redis_url)
     if plot is not None:
         drawing.draw(comparison, plot)
@@ -162,10 +163,10 @@ def strategies(
 
 
 @contextmanager
-def measured_place(url: str | Dibs | None, app: str | None, *, yes: bool) -> Iterator[tuple[Place, str]]:
+def measured_place(url: str | Dibs | None, module: str | None, *, yes: bool) -> Iterator[tuple[Place, str]]:
     """Warn, ask where somebody can answer; yield a place and the URL to show. At the end, however that comes, the place
     is removed."""
-    dibs = load(app, url) if app is not None else url if isinstance(url, Dibs) else Dibs(url)
+    dibs = load(module, url) if module is not None else url if isinstance(url, Dibs) else Dibs(url)
     warning = WARNING.replace("{url}", str(dibs.url))
     try:
         if yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
