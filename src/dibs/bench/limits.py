@@ -53,6 +53,8 @@ def judge(seen: Seen) -> Limit:
     ours = sum(seen.cpus) / time / seen.cores
     database = min(seen.waited / time / number, 1.0)
     beside = f"it waited for the database {_percent(database)} of the time"
+    if not seen.has_server:
+        beside = f"the database, which works in it, took {_percent(database)}"
     if fullest >= FULL:
         if number == 1:
             return Limit("one Python process' CPU", fullest, f"busy {_percent(fullest)} of the time; {beside}")
