@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import click
+
+#: How often (seconds) the bar is drawn anew. Drawn for each job it would take longer than the job.
+REDRAW = 0.1
 
 
 @contextmanager
@@ -16,5 +20,15 @@ def progress(label: str, length: int) -> Iterator[Callable[[int], None]]:
         click.echo(f"  {label}", err=True)
         yield lambda more: None
         return
-    with click.progressbar(length=length, label=f"  {label:<24}", file=sys.stderr, update_min_steps=1) as bar:
-        yield bar.update
+    with click.progressbar(length=length, label=f"  {label:<24}", file=sys.stderr) as bar:
+        undrawn, drawn = 0, time.monotonic()
+
+        def step(more: int) -> None:
+            nonlocal undrawn, drawn
+            undrawn += more
+            if (now := time.monotonic()) - drawn >= REDRAW:
+                bar.update(undrawn)
+                undrawn, drawn = 0, now
+
+        yield step
+        bar.update(undrawn)

@@ -92,9 +92,9 @@ def _remove_leftovers(app: Dibs, say: Callable[[str], None]) -> None:
             try:
                 ops.run(here.drop(tables), connection)
             except Exception as error:
-                if connection.trouble(error) is not Trouble.LOCKED:
+                if connection.trouble(error) not in (Trouble.LOCKED, Trouble.DENIED):
                     raise
-                say(f"the tables {prefix}… of a run that was killed are still in use; the next run removes them")
+                say(f"the tables {prefix}…, which a run that was killed has left over, can't be removed now: {error}")
             else:
                 say(f"removed the tables {prefix}…, which a run that was killed has left over")
     finally:
