@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -61,13 +61,6 @@ class Tally(msgspec.Struct, omit_defaults=True):
     reading: Reading | None = None
 
 
-class Claimed(NamedTuple):
-    """What one try gave."""
-
-    ids: list[int]
-    had_at: float
-
-
 class Refused(Exception):
     """A try came to nothing because of others: `kind` is a field of the tally."""
 
@@ -80,9 +73,11 @@ class Way(Protocol):
 
     waits: bool
 
-    def claim(self, hold: float) -> Claimed: ...
+    def claim(self, hold: float) -> tuple[list[int], float]:
+        """Claim once; return the ids that it had, and since when, by the monotonic clock. Raises Refused."""
 
-    def is_over(self) -> bool: ...
+    def is_over(self) -> bool:
+        """Is there nothing left to claim?"""
 
 
 class InDatabase:
@@ -94,12 +89,12 @@ class InDatabase:
         self._strategy = strategy
         self.waits = strategy.waits
 
-    def claim(self, hold: float) -> Claimed:
+    def claim(self, hold: float) -> tuple[list[int], float]:
         way, connection = self._strategy, self._connection
         try:
             seen = ops.run(self._measured.seen_by(way), connection)
             if way.look is not None and not seen:
-                return Claimed([], time.monotonic())
+                return [], time.monotonic()
             connection.begin()
             ids = ops.run(self._measured.taken_by(way, seen), connection)
             had_at = time.monotonic()
@@ -116,7 +111,7 @@ class InDatabase:
             raise Refused(kind) from error
         finally:
             ops.run(self._measured.let_go_by(way), connection)
-        return Claimed(ids, had_at)
+        return ids, had_at
 
     def _kind(self, trouble: Trouble) -> str | None:
         if trouble is Trouble.LOCKED:
@@ -147,13 +142,13 @@ class Claimer:
         tally.began = tally.ended = wanted = time.monotonic()
         while time.monotonic() - tally.began < self.round.seconds:
             try:
-                claimed = self.way.claim(self.round.hold)
+                ids, had_at = self.way.claim(self.round.hold)
             except Refused as refused:
                 setattr(tally, refused.kind, getattr(tally, refused.kind) + 1)
             else:
-                if claimed.ids:
-                    tally.ids += claimed.ids
-                    tally.waits.append(round((claimed.had_at - wanted) * 1_000_000))
+                if ids:
+                    tally.ids += ids
+                    tally.waits.append(round((had_at - wanted) * 1_000_000))
                     wanted = tally.ended = time.monotonic()
                     continue
                 if self.way.is_over():

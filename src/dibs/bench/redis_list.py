@@ -9,15 +9,12 @@ import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from dibs.cli.secrets import hide, scrub
 from dibs.errors import ConfigurationError, DatabaseUnavailable
-
-if TYPE_CHECKING:
-    from dibs.bench.claimer import Claimed
 
 NAME = "redis list"
 ABOUT = "LMOVE into a second list, then LREM; another server, with a durability of its own"
@@ -65,17 +62,15 @@ class InRedis:
         self._key = place.key
         self._taken = f"{place.key}-taken"
 
-    def claim(self, hold: float) -> Claimed:
-        from dibs.bench.claimer import Claimed
-
+    def claim(self, hold: float) -> tuple[list[int], float]:
         element = self._client.lmove(self._key, self._taken, "LEFT", "RIGHT")
         had_at = time.monotonic()
         if element is None:
-            return Claimed([], had_at)
+            return [], had_at
         if hold:
             time.sleep(hold)
         self._client.lrem(self._taken, 1, element)
-        return Claimed([int(element)], had_at)
+        return [int(element)], had_at
 
     def is_over(self) -> bool:
         return True  # nothing is skipped: an empty list is empty
