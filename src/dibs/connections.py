@@ -64,7 +64,8 @@ class Connections:
         self._url: DatabaseUrl | Callable[[], DatabaseUrl] = url if callable(url) else parse(url)
         self._schema = None if schema is None else name(schema, "schema", longest=60)
         self._prefix = prefix_of(prefix)
-        self._password = password
+        #: What answers the password of this moment, where passwords expire.
+        self.password = password
         self._ambient = connection
         #: While a test runs jobs in its own transaction: answers the connection to use in the place of dibs' own, or
         #: None where that is to be one of dibs' own after all. See `dibs.testing`.
@@ -89,7 +90,7 @@ class Connections:
 
     def new_store(self, *, name: str = "dibs", size: int = 5, gap: float = 15.0) -> Store:
         """Return further connections of dibs' own, such as for one thread of a worker."""
-        return Store(self.dialect, connector(self.url, password=self._password), name=name, size=size, gap=gap)
+        return Store(self.dialect, connector(self.url, password=self.password), name=name, size=size, gap=gap)
 
     def migrate(self) -> list[str]:
         """Make or update dibs' tables; return what was applied. Safe to run again, and by several at once.

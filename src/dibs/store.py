@@ -203,7 +203,7 @@ class Store:
             raise DatabaseUnavailable(f"a lock in the database was not to be had in time: {reason}") from error
         if trouble is Trouble.DENIED:
             raise DatabaseError(f"a privilege is missing: {reason}") from error
-        if trouble is Trouble.OTHER and not isinstance(error, _driver_errors(error)):
+        if trouble is Trouble.OTHER and not is_of_a_driver(error):
             raise error
         raise DatabaseError(reason) from error
 
@@ -322,11 +322,6 @@ def _resumed(op: Op[T], first: ops.Request) -> Op[T]:
         answer = yield request
 
 
-def _driver_errors(error: Exception) -> tuple[type[BaseException], ...]:
-    """Return the classes that PEP 249 calls Error in the error's own ancestry: those come from the driver."""
-    return tuple(kind for kind in type(error).__mro__ if kind.__name__ == "Error" and kind is not Exception)
-
-
 def _stores_now() -> list[Store]:
     while True:
         try:
@@ -350,3 +345,8 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork)
+
+
+def is_of_a_driver(error: Exception) -> bool:
+    """Does it come from a driver? What PEP 249 calls Error is in its ancestry then."""
+    return any(kind.__name__ == "Error" and kind is not Exception for kind in type(error).__mro__)

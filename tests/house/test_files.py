@@ -19,6 +19,7 @@ SQL = re.compile(
 PUT_TOGETHER = {
     ("dialects/postgres.py", "make_room"): "the name of a schema, quoted",
     ("dialects/postgres.py", "listen"): "the name of a channel, quoted",
+    ("dialects/bench/measuring.py", "drop"): "the name of a table that the bench made, quoted",
     ("bindings/own_psycopg.py", "__init__"): "names and values of settings that are constants here",
     ("bindings/own_pymysql.py", "__init__"): "names of settings that are constants here",
     ("bindings/own_sqlite3.py", "_set_up"): "a PRAGMA takes no parameters; the value is one of three words",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from dibs.errors import ConfigurationError
@@ -56,6 +57,19 @@ class DatabaseUrl:
     def __str__(self) -> str:
         user = f"{quote(self.user)}@" if self.user else ""
         return f"{self.scheme}://{user}{self.hosts}/{quote(self.database, safe='/: ')}"
+
+    @property
+    def file(self) -> Path | None:
+        """The file that the database is, where it is one."""
+        return Path(self.database) if self.scheme == "sqlite" else None
+
+    @property
+    def is_here(self) -> bool:
+        """Does it look as if the server were on this machine? A tunnel from here to elsewhere does, too."""
+        host = self.host or self.query.get("host", "")
+        if "," in self.hosts:
+            return False
+        return host in ("", "localhost", "::1") or host.startswith(("127.", "/"))
 
 
 def parse(text: str) -> DatabaseUrl:
