@@ -217,8 +217,9 @@ class Dibs(Orders, Hooks):
             meta=meta,
         )
 
-    def handle(self, task: Task[Any, R], new: NewJob, enqueued: Enqueued) -> Job[R]:
-        if not enqueued.created:
+    def handle(self, task: Task[Any, R], new: NewJob | None, enqueued: Enqueued) -> Job[R]:
+        """Tell of a job that was written, and return it. Without `new` it is one of many that nobody wants to hear of."""
+        if new is not None and not enqueued.created:
             key = new.task_key or ""
             if task.signature.has_secrets:  # a key may have been made of one
                 key = without(key, bytes(new.payload), task.signature.is_secret)
@@ -231,7 +232,7 @@ class Dibs(Orders, Hooks):
                 )
             else:
                 logger.info("%s with key %r is a duplicate of job %d", task.name, key, enqueued.id)
-        if self.events.handlers:
+        if new is not None and self.events.handlers:
             self.events.tell_enqueued(new, enqueued)
         for tell in written.recorders:
             tell(self, enqueued.id, task.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 from conformance.connections.kind import Kind, done
 from conformance.connections.pairs import on_each
 from conformance.hands import Queue
-from dibs.errors import ConfigurationError, InvalidArgument
+from dibs.bulk import MOST_KEPT, Bulk
+from dibs.errors import ConfigurationError, DatabaseUnavailable, InvalidArgument
 from dibs.tasks import Call, Task
 
 
@@ -150,3 +152,22 @@ def test_ids_that_go_in_steps(queue: Queue, kind: Kind, task: Task[Any, Any]) ->
     jobs = kind.run(scenario())
     payloads = {record.id: record.payload["order_id"] for record in queue.app.jobs(limit=500)}
     assert [payloads[job.id] for job in jobs] == list(range(250))
+
+
+def test_a_long_generator_is_not_kept(queue: Queue, task: Task[Any, Any]) -> None:
+    """Of a bulk that is longer than what would be written again only ids stay; tried again it says that it can't be."""
+    if queue.db.locks_rows:
+        pytest.skip("has nothing to do with the database")
+    number, text = MOST_KEPT + 60_000, "x" * 1000
+    bulk = Bulk(queue.app, (task.call(order_id=n, note=text) for n in range(number)), None)
+    tracemalloc.start()
+    try:
+        jobs = bulk.jobs(queue.app.store.run(bulk.op, once=True))
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [job.id for job in jobs] == sorted(job.id for job in jobs)
+    assert len(jobs) == queue.count("dibs_jobs") == number
+    assert most < 2.5 * MOST_KEPT * len(text)
+    with pytest.raises(DatabaseUnavailable, match="nothing was enqueued"):
+        next(bulk.op())

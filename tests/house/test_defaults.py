@@ -115,6 +115,8 @@ CONSTANTS = {
     "crashes of a job": f"{retries.MAX_CRASHES}",
     "what `using(…)` does not say": "as the task has it",
     "rows of a bulk in one statement": f"up to {size(bulk.CHUNK_BYTES)}",
+    "jobs of a bulk kept for another try": f"{bulk.MOST_KEPT:,}",
+    "`dibs bench`": "`dibs bench --jobs` has",
     "`dibs worker --processes`": "none",
     "a dead process is started again": f"after {seconds(supervisor.FIRST_PAUSE)}, doubling up to {seconds(supervisor.LONGEST_PAUSE)}",
     "the supervisor waits beyond the grace": seconds(supervisor.MARGIN),

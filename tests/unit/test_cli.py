@@ -235,3 +235,19 @@ def test_progress_of_a_long_prune(dibs: Command, tmp_path: Path, monkeypatch: py
     ended = dibs("prune", "--url", f"sqlite:///{tmp_path / 'dibs.db'}")
     assert ended.out == "pruned 3007\n"
     assert ended.err.startswith("\r1,500 pruned\r3,000 pruned")
+
+
+@pytest.mark.parametrize(
+    ("queues", "meant"),
+    [
+        ((), None),
+        (("a", "b"), ["a", "b"]),
+        (("mail=3", "exports"), {"mail": 3, "exports": 1}),
+        (("=3", "a=b"), ["=3", "a=b"]),
+    ],
+)
+def test_queues_by_weight(queues: tuple[str, ...], meant: object) -> None:
+    """QUEUE=3 is a weight, and then all have one; a name may have a sign of equality in it otherwise."""
+    from dibs.cli.worker import weighed
+
+    assert weighed(queues) == meant

@@ -38,6 +38,19 @@ def test_all_queues_in_turns() -> None:
     assert sorted(made.in_order()) == [A, B, Lane("c", 0)]
 
 
+def test_by_weight() -> None:
+    """Each comes first as often as its weight says, evenly spread; one that has nothing leaves its share to the others."""
+    made = Lanes(["a", "b", "c"], weights={"a": 3, "b": 1, "c": 2})
+    made.learn([A, B, Lane("c", 0)])
+    firsts = "".join(made.in_order()[0].queue for _ in range(12))
+    assert {queue: firsts.count(queue) for queue in "abc"} == {"a": 6, "b": 2, "c": 4}
+    assert "aaa" not in firsts
+    made.learn([A, B])
+    firsts = "".join(made.in_order()[0].queue for _ in range(40))
+    assert 8 <= firsts.count("b") <= 12
+    assert sorted(lane.queue for lane in made.in_order()) == ["a", "b"]
+
+
 def test_strictly_by_priority_within_a_queue() -> None:
     """The highest first; another queue's priorities have nothing to say."""
     low, high, other = Lane("a", -5), Lane("a", 9), Lane("b", 32_767)

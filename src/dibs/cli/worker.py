@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from typing import Any
 
@@ -55,7 +56,7 @@ LAST_WAIT = 3.0
     multiple=True,
     type=NAMES,
     envvar=f"{PREFIX}_QUEUE",
-    help="Only this queue; may be repeated.",
+    help="Only this queue; may be repeated: in this order, or, as QUEUE=3, by weight.",
 )
 @click.option(
     "-c",
@@ -117,7 +118,18 @@ def worker(
             code = several.run()
         context.exit(code)
     given = {name: value for name, value in settings.items() if value is not None}
-    _work(place, context, level, log_format, port, queues=list(queues) or None, **given)
+    _work(place, context, level, log_format, port, queues=weighed(queues), **given)
+
+
+def weighed(queues: Sequence[str]) -> list[str] | dict[str, int] | None:
+    """Return what -q said: names in order, or names with their weights if one has a weight; the others weigh 1 then."""
+    parts = [queue.rpartition("=") for queue in queues]
+    if not any(name and weight.isdecimal() for name, _, weight in parts):
+        return list(queues) or None
+    return {
+        (name if name and weight.isdecimal() else queue): (int(weight) if name and weight.isdecimal() else 1)
+        for queue, (name, _, weight) in zip(queues, parts, strict=True)
+    }
 
 
 def _work(

@@ -11,7 +11,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dibs.app import Dibs
@@ -67,6 +67,7 @@ class Fetcher:
         worker: str,
         lease: float,
         queues: Sequence[str] | None,
+        weights: Mapping[str, int] | None = None,
         holdings: Holdings,
         outage: Outage,
         burst: bool,
@@ -87,6 +88,7 @@ class Fetcher:
         self._burst = burst
         self._idle_poll = idle_poll
         self._queues = queues
+        self._weights = weights
         self.slots: list[Slots] = []
         self._by_task: dict[str, Slots] = {}
         self._lookout = Lookout(store, [], queues)
@@ -122,7 +124,7 @@ class Fetcher:
         for each in slots:
             each.ring = self.ring
         self._by_task = {task: each for each in slots for task in each.tasks}
-        self._lookout = Lookout(self._store, slots, self._queues)
+        self._lookout = Lookout(self._store, slots, self._queues, self._weights)
 
     # -- called from other threads -----------------------------------------------------------------
 

@@ -11,7 +11,7 @@ are cheap, and rare when dead rows make them dear.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,9 +76,13 @@ class Horizon:
 class Lanes:
     """The lanes of one claimer. Times are this process's monotonic seconds, handed in."""
 
-    def __init__(self, queues: Sequence[str] | None, *, claimers: int = 1) -> None:
+    def __init__(
+        self, queues: Sequence[str] | None, *, weights: Mapping[str, int] | None = None, claimers: int = 1
+    ) -> None:
         """`claimers`: how many share this worker's time for full scans."""
         self.queues = list(queues) if queues is not None else None
+        self._weights = weights
+        self._due = dict.fromkeys(weights or (), 0)  # how much each queue with a weight is owed
         self._share = SHARE / claimers
         self._cursors: dict[Lane, _Cursor] = {}
         self._past: dict[Lane, _Cursor] = {}  # of lanes that had no ready jobs when they were last looked for
@@ -102,13 +106,15 @@ class Lanes:
     def in_order(self) -> list[Lane]:
         """Return the lanes in the order in which to claim from them.
 
-        Queues as they were listed, or, where none were, in turns: another one first each time. Within a queue
-        strictly by priority.
+        Queues as they were listed, or, where none were, in turns: another one first each time; with weights each is the
+        first as often as its weight says. Within a queue strictly by priority.
         """
         by_queue: dict[str, list[Lane]] = {}
         for lane in self._cursors:
             by_queue.setdefault(lane.queue, []).append(lane)
-        if self.queues is not None:
+        if self._weights is not None:
+            names = self._by_weight([queue for queue in self._weights if queue in by_queue])
+        elif self.queues is not None:
             names = [queue for queue in self.queues if queue in by_queue]
         else:
             names = sorted(by_queue)
@@ -116,6 +122,17 @@ class Lanes:
                 self._turn = (self._turn + 1) % len(names)
                 names = names[self._turn :] + names[: self._turn]
         return [lane for queue in names for lane in sorted(by_queue[queue], key=lambda lane: -lane.priority)]
+
+    def _by_weight(self, names: list[str]) -> list[str]:
+        """Return queues by what they are owed. Smooth weighted round-robin, as in nginx: all gain their weight, the first
+        pays the sum, so that 3 : 1 comes as a a b a and not as a a a b."""
+        weights = self._weights or {}
+        for name in names:
+            self._due[name] += weights[name]
+        names = sorted(names, key=lambda name: -self._due[name])
+        if names:
+            self._due[names[0]] -= sum(weights[name] for name in names)
+        return names
 
     def since(self, lane: Lane, *, now: float) -> Position | None:
         """Return from where to claim: the cursor, or None for a full scan, when it is time for one."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dibs.jobs import Lane, Position
@@ -22,11 +22,17 @@ LANES_EVERY = 1.0
 class Lookout:
     """Used by the fetcher's thread alone, but for `told`."""
 
-    def __init__(self, store: Store, slots: Sequence[Slots], queues: Sequence[str] | None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        slots: Sequence[Slots],
+        queues: Sequence[str] | None,
+        weights: Mapping[str, int] | None = None,
+    ) -> None:
         self._store = store
         self._dialect = store.dialect
         self._queues = queues
-        self._lanes = {each: Lanes(queues, claimers=len(slots)) for each in slots}
+        self._lanes = {each: Lanes(queues, weights=weights, claimers=len(slots)) for each in slots}
         self._horizon = Horizon()
         self._told: deque[tuple[str, Any | None]] = deque()
         self._next_look = 0.0

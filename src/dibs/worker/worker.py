@@ -11,7 +11,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import FrameType, TracebackType
 from typing import Any, Self, TypedDict
@@ -51,7 +51,7 @@ DEAF_POLL = 0.5
 class WorkerSettings(TypedDict, total=False):
     """What `app.worker(…)` takes, as type checkers read it; what it means is said below."""
 
-    queues: list[str] | tuple[str, ...] | None
+    queues: list[str] | tuple[str, ...] | dict[str, int] | None
     concurrency: int | None
     ahead: int
     lease: Seconds
@@ -73,7 +73,7 @@ class Worker:
         self,
         app: Dibs,
         *,
-        queues: Sequence[str] | None = None,
+        queues: Sequence[str] | Mapping[str, int] | None = None,
         concurrency: int | None = None,
         ahead: int = MOST_AHEAD,
         lease: Seconds = LEASE,
@@ -85,7 +85,9 @@ class Worker:
     ) -> None:
         """Check the settings; nothing is opened yet.
 
-        - `queues`: only these, in this order; without them all queues, in turns.
+        - `queues`: only these, in this order: the second is looked at when the first has nothing due. With weights,
+          `{"mail": 3, "exports": 1}`, each is the first to be claimed from as often as its weight says, so that none
+          starves. Without them all queues, in turns.
         - `concurrency`: jobs at a time: threads for sync tasks (10), as many on the event loop for async ones (100),
           and as many processes for tasks that run in one (as the machine has processors).
         - `ahead`: jobs claimed ahead, at most: those that the slots will start within a quarter of a second, and no more
@@ -112,6 +114,11 @@ class Worker:
             raise InvalidArgument("queues", "takes a list of names")
         self.app = app
         self.queues = None if queues is None else [name(queue, "queue", longest=LONGEST_QUEUE) for queue in queues]
+        self.weights: dict[str, int] | None = None
+        if isinstance(queues, Mapping):
+            self.weights = {
+                queue: integer(each, f"queues[{queue!r}]", low=1, high=1000) for queue, each in queues.items()
+            }
         if concurrency is not None:
             integer(concurrency, "concurrency", low=1, high=10_000)
         self.concurrency = concurrency
@@ -246,6 +253,7 @@ class Worker:
             worker=self.name,
             lease=self.lease,
             queues=self.queues,
+            weights=self.weights,
             holdings=holdings,
             outage=outage,
             burst=self.burst,
