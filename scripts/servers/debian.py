@@ -72,8 +72,8 @@ class Prefix:
         return [*run, str(self.folder / "usr" / program)]
 
 
-def prefix(package: str, suite: str) -> Prefix:
-    """Return the package of that suite, fetched unless it was before."""
+def prefix(package: str, suite: str, *, programs_in: str = "sbin") -> Prefix:
+    """Return the package of that suite, fetched unless it was before. `programs_in` is where in /usr its own are."""
 
     def fetch(folder: Path) -> None:
         _refuse_without_apt()
@@ -85,7 +85,7 @@ def prefix(package: str, suite: str) -> Prefix:
         for archive in (state / "cache" / "archives").glob("*.deb"):
             _run(["dpkg-deb", "-x", str(archive), str(folder)], state)
         shutil.rmtree(state)
-        _tidy(folder)
+        _tidy(folder, programs_in)
 
     return Prefix(made_once(cache() / "programs" / f"{package}-{suite}", fetch))
 
@@ -119,14 +119,15 @@ def _mirror() -> str:
     raise Unavailable("it comes from Debian, and apt knows no mirror of that here: set DEBIAN_MIRROR")
 
 
-def _tidy(folder: Path) -> None:
+def _tidy(folder: Path, programs_in: str) -> None:
     """Merge /lib into /usr/lib, as newer suites do, to have one library folder; drop what is not run."""
     for name in ("lib", "lib64", "sbin", "bin"):
         if (old := folder / name).is_dir() and not old.is_symlink():
             shutil.copytree(old, folder / "usr" / name, symlinks=True, dirs_exist_ok=True)
             shutil.rmtree(old)
     for name in NOT_NEEDED:
-        shutil.rmtree(folder / "usr" / name, ignore_errors=True)
+        if name != programs_in:
+            shutil.rmtree(folder / "usr" / name, ignore_errors=True)
     shutil.rmtree(folder / "etc", ignore_errors=True)
     for converters in list(folder.glob("usr/lib/*/gconv")):
         shutil.rmtree(converters)

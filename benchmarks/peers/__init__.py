@@ -1,0 +1,1 @@
+"""dibs beside its peers and beside raw SQL: `python benchmarks/peers --help`."""
