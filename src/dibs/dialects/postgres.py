@@ -157,11 +157,14 @@ class Postgres(KeyedEnqueue, Dialect):
         )
         return {(task, key): job_id for task, key, job_id, _ in rows}
 
+    # Key by key (OFFSET 0 can't be flattened into a join): as a join, a planner whose statistics are of a few keys reads
+    # all of them for each enqueue.
     FIND_HOLDERS: ClassVar[str] = """
-        SELECT k.task, k.task_key, k.job_id, CAST(j.payload AS text)
+        SELECT k.task, k.task_key, k.job_id, (SELECT CAST(payload AS text) FROM dibs_jobs WHERE id = k.job_id)
         FROM json_to_recordset(CAST(CAST(:keys AS text) AS json)) AS r(task text, task_key text)
-        JOIN dibs_keys k ON k.task = r.task AND k.task_key = r.task_key
-        LEFT JOIN dibs_jobs j ON j.id = k.job_id
+        CROSS JOIN LATERAL (
+            SELECT * FROM dibs_keys WHERE task = r.task AND task_key = r.task_key OFFSET 0
+        ) AS k
     """
 
     RECORD_DUPLICATES: ClassVar[str] = """
@@ -342,7 +345,7 @@ class Postgres(KeyedEnqueue, Dialect):
             WHERE e.frees AND e.task_key IS NOT NULL
               AND k.task = e.task AND k.task_key = e.task_key AND k.job_id = e.id
         ), forgotten AS (
-            DELETE FROM dibs_duplicates d USING gone g WHERE g.task_key IS NOT NULL AND d.job_id = g.id
+            DELETE FROM dibs_duplicates WHERE job_id = ANY(ARRAY(SELECT id FROM gone WHERE task_key IS NOT NULL))
         )
         SELECT id FROM ended
     """

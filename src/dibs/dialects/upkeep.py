@@ -259,7 +259,7 @@ class Upkeep(Endings):
     UNKNOWN: ClassVar[str] = """
         SELECT task FROM dibs_jobs
         WHERE status = 'ready' AND queue = :queue AND priority = :priority AND run_at <= {now} AND NOT task {in_tasks}
-        LIMIT 1
+        ORDER BY run_at, id LIMIT 1
     """
 
     def unknown_task(self, lane: Lane, *, tasks: Value) -> Op[str | None]:
@@ -271,7 +271,7 @@ class Upkeep(Endings):
         SELECT 1 FROM dibs_jobs
         WHERE status = 'ready' AND queue = :queue AND priority = :priority AND run_at <= {now} AND task {in_tasks}
           AND NOT EXISTS (SELECT 1 FROM dibs_queues WHERE queue = :queue AND paused_at IS NOT NULL)
-        LIMIT 1
+        ORDER BY run_at, id LIMIT 1
     """
 
     def due(self, lane: Lane, *, tasks: Value) -> Op[bool]:
