@@ -171,6 +171,11 @@ class Statements:
         yield "is anything due where it is not yet", lambda: self.dialect.due(Lane("scheduled", 0), tasks=self.tasks), 0
         yield "a task that is not known", lambda: self.dialect.unknown_task(Lane("strange", 0), tasks=self.tasks), 1
         yield "no task that is not known", lambda: self.dialect.unknown_task(Lane("scheduled", 0), tasks=self.tasks), 0
+        self.reader.do(self.dialect.pause("q", by="a person"))
+        yield "claim where it is paused", self.claim("q", None), claims
+        yield "is anything due where it is paused", lambda: self.dialect.due(Lane("q", 0), tasks=self.tasks), 1
+        yield "no unknown task where it is paused", lambda: self.dialect.unknown_task(Lane("q", 0), tasks=self.tasks), 1
+        self.reader.do(self.dialect.resume("q"))
         yield "what can be pruned", lambda: self.dialect.prunable(limit=BATCH), BATCH
 
     def by_id(self) -> Iterator[Case]:

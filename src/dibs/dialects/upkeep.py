@@ -256,14 +256,18 @@ class Upkeep(Endings):
 
     # -- why a poll came back empty ----------------------------------------------------------------
 
+    # In the order of the lane, like a claim: a planner that thinks that any row will do scans the table for it. Not where
+    # the queue is paused: nobody claims what is due there, and all of it would be read for nothing.
     UNKNOWN: ClassVar[str] = """
         SELECT task FROM dibs_jobs
         WHERE status = 'ready' AND queue = :queue AND priority = :priority AND run_at <= {now} AND NOT task {in_tasks}
+          AND NOT EXISTS (SELECT 1 FROM dibs_queues WHERE queue = :queue AND paused_at IS NOT NULL)
         ORDER BY run_at, id LIMIT 1
     """
 
     def unknown_task(self, lane: Lane, *, tasks: Value) -> Op[str | None]:
-        """Return the name of a task that is due in this lane and not among these, if there is one."""
+        """Return the name of a task that is due in this lane and not among these, if there is one. None while
+        the queue is paused."""
         rows = yield from fetch(self.UNKNOWN, alone=True, queue=lane.queue, priority=lane.priority, tasks=tasks)
         return rows[0][0] if rows else None
 
