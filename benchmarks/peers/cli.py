@@ -131,7 +131,12 @@ def _list() -> None:
 
 
 def _machine() -> dict[str, str]:
-    return {"Python": platform.python_version(), "cores": str(os.cpu_count()), "system": platform.platform(terse=True)}
+    return {
+        "Python": platform.python_version(),
+        "cores": str(os.cpu_count()),
+        "system": platform.platform(terse=True),
+        "load": f"{os.getloadavg()[0]:.1f}",  # ours too, at the end; far above the cores, and others were at work
+    }
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

@@ -99,6 +99,8 @@ def pairs_of(measure: Measure, kinds: Sequence[str], only: Sequence[str]) -> lis
         ]  # fmt: skip
     else:
         pairs = [Pair(_beside(peer), peer) for peer in everyone if measure.name in peer.measures]
+    if measure.name == "bulk":
+        pairs += [Pair(DIBS.on(kind), RAW.on(kind)) for kind in KINDS if kind != RAW.kind]
     return [pair for pair in pairs if pair.ours.kind in kinds and (not only or pair.theirs.name in only)]
 
 

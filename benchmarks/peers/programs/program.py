@@ -48,7 +48,8 @@ class Program:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
-        for line in sys.stdin:
+        # Not sys.stdin: what is forked closes that one, and would wait for the lock that we hold while we read.
+        for line in open(0, closefd=False):  # noqa: SIM115
             if line.strip() == "go":
                 self._go.set()
             elif line.strip() == "stop":
