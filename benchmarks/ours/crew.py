@@ -18,7 +18,7 @@ from ours.marks import Marks, Moments
 from ours.timings import Times
 
 #: Seconds between two looks at how many jobs were run.
-GLANCE = 0.02
+GLANCE = 0.005
 
 
 class Crew:
@@ -56,9 +56,9 @@ class Crew:
         for worker in self.workers:
             worker.heard("ready")
 
-    def producer(self, first: int, jobs: int, *, rate: float | None = None, **settings: object) -> Process:
+    def producer(self, first: int, jobs: int, *, rate: float | None = None) -> Process:
         """Start one that offers jobs, from `first` on; it waits for the word."""
-        return self._start(f"producer {first}", do="produce", first=first, jobs=jobs, rate=rate, settings=settings)
+        return self._start(f"producer {first}", do="produce", first=first, jobs=jobs, rate=rate)
 
     def late_producer(self, first: int, jobs: int, **asked: object) -> Process:
         """Start one whose transactions stay open for a while; it waits for the word."""

@@ -21,20 +21,32 @@ _PAYLOAD = {
     "mysql": """CONCAT('{{"number":', number + {}, '}}')""",
     "mariadb": """CONCAT('{{"number":', number + {}, '}}')""",
 }
+_QUEUE = {
+    "postgres": "'queue' || (number % {})",
+    "sqlite": "'queue' || (number % {})",
+    "mysql": "CONCAT('queue', number % {})",
+    "mariadb": "CONCAT('queue', number % {})",
+}
 
 
-def fill(url: str, rows: int, *, status: str = "ready", hours: int = -1, first: int = 0) -> None:
-    """Write so many jobs of queue "default", due so many hours from now, with the numbers from `first` on."""
+def fill(
+    url: str, rows: int, *, status: str = "ready", hours: int = -1, first: int = 0, queues: int = 1, priorities: int = 1
+) -> None:
+    """Write so many jobs, due so many hours from now, with the numbers from `first` on, spread over queues and priorities.
+
+    A single queue is called "default". Where the two numbers have no divisor in common, all lanes get as many.
+    """
     kind = kind_of(url)
     later = _HOURS[kind].format
     places = range(len(str(rows - 1)))
     number = " + ".join(f"{10**place} * d{place}.n" for place in places)
     digits = " CROSS JOIN ".join(f"({_DIGIT}) AS d{place}" for place in reversed(places))
+    queue = "'default'" if queues == 1 else _QUEUE[kind].format(queues)
     ended = status in ("done", "failed")
     _execute(
         url,
-        f"""INSERT INTO dibs_jobs (queue, task, payload, status, created_at, run_at, finished_at, expires_at)
-            SELECT 'default', 'job', {_PAYLOAD[kind].format(first)}, '{status}', {later(-2)}, {later(hours)},
+        f"""INSERT INTO dibs_jobs (queue, priority, task, payload, status, created_at, run_at, finished_at, expires_at)
+            SELECT {queue}, number % {priorities}, 'job', {_PAYLOAD[kind].format(first)}, '{status}', {later(-2)}, {later(hours)},
                 {later(-1) if ended else "NULL"}, {later(24) if ended else "NULL"}
             FROM (SELECT {number} AS number FROM {digits} WHERE {number} < :rows) AS numbers ORDER BY number""",
         rows=rows,

@@ -108,22 +108,13 @@ def produce() -> None:
         number = min(due - sent, TOGETHER)
         if number:
             numbers = range(first + sent, first + sent + number)
-            app.enqueue_many(job.using(queue=_queue(each), priority=_priority(each)).call(each) for each in numbers)
+            app.enqueue_many(job.call(each) for each in numbers)
             for each in numbers:
                 offered.add(each)
             sent += number
         if rate is not None:
             time.sleep(LOOK_EVERY)
     say(event="offered", seconds=time.monotonic() - start)
-
-
-def _queue(number: int) -> str:
-    queues: int = settings.get("queues", 1)
-    return "default" if queues == 1 else f"queue{number % queues}"
-
-
-def _priority(number: int) -> int:
-    return number // int(settings.get("queues", 1)) % int(settings.get("priorities", 1))
 
 
 def commit_late() -> None:
