@@ -67,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
 def _measure(grounds: Grounds, kind: str, asked: argparse.Namespace, hauls: list[Haul], lates: list[Late]) -> bool:
     """Measure on one kind of database; return whether something failed."""
     length = asked.slice or min(asked.minutes * 60 / 6, LONGEST_SLICE)
-    plan = Plan(asked.rate, asked.minutes, asked.jobs, length)
+    plan = Plan(asked.rate, asked.minutes, asked.jobs, length, asked.warm)
     try:
         if "haul" in asked.measures:
             for held in {"both": (False, True), "held": (True,), "none": (False,)}[asked.snapshot]:
@@ -91,6 +91,7 @@ def _asked(arguments: Sequence[str]) -> argparse.Namespace:
     made.add_argument("--minutes", type=above_zero, default=0.5, help="for how long jobs are offered at the rate (0.5)")
     made.add_argument("--rate", type=above_zero, default=1_000, help="jobs offered per second (1000)")
     made.add_argument("--jobs", type=positive, default=120_000, help="jobs in all, the flood included (120000)")
+    made.add_argument("--warm", type=above_zero, default=3.0, help="seconds before the first slice (3)")
     made.add_argument("--slice", type=above_zero, help="seconds (a sixth of the minutes, 60 at most)")
     made.add_argument(
         "--snapshot", choices=("both", "held", "none"), default="both", help="without one, with one (both)"

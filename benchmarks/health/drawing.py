@@ -35,16 +35,20 @@ def draw(hauls: Sequence[Haul], name: str) -> None:
         slices = [each.plain() for each in haul.slices]
         ends = list(accumulate(each["seconds"] for each in slices))
         for op in SHOWN:
-            points = [
-                (end, each["ops"][op]["p99"]) for end, each in zip(ends, slices, strict=True) if op in each["ops"]
-            ]
-            if points:
-                times.plot(*zip(*points, strict=True), marker=".", label=f"{op}, p99")
+            _curve(times, f"{op}, p99", ends, [each["ops"].get(op, {}).get("p99") for each in slices])
         times.set(title=f"{haul.database}\nsnapshot {'held' if haul.held else 'not held'}", ylabel="ms", yscale="log")
         times.legend(fontsize="small")
         for what in ("backlog", "dead", "log_bytes_per_job"):
-            if all(each[what] is not None for each in slices):
-                rest.plot(ends, [max(each[what], 1) for each in slices], marker=".", label=what.replace("_", " "))
+            # Of a logarithm there is no zero.
+            heights = [None if each[what] is None else max(each[what], 1) for each in slices]
+            _curve(rest, what.replace("_", " "), ends, heights)
         rest.set(xlabel="seconds", yscale="log")
         rest.legend(fontsize="small")
     figure.savefig(name)
+
+
+def _curve(axes: Any, label: str, ends: Sequence[float], heights: Sequence[float | None]) -> None:
+    """Draw what is known of a curve."""
+    known = [(end, height) for end, height in zip(ends, heights, strict=True) if height is not None]
+    if known:
+        axes.plot(*zip(*known, strict=True), marker=".", label=label)

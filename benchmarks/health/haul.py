@@ -23,9 +23,6 @@ from health.counters import Counters, Counts
 
 CLAIMERS = 2
 
-#: Seconds of work before the first slice: connections, prepared statements, the first pages.
-WARM = 3.0
-
 #: Short enough that the chore of taking back claims is done several times in a short slice.
 LEASE = 10.0
 
@@ -45,12 +42,16 @@ OPS = {
 
 @dataclass(frozen=True)
 class Plan:
-    """How much: jobs per second for so many minutes, and how many jobs in all; slices of so many seconds."""
+    """How much: jobs per second for so many minutes, and how many jobs in all; slices of so many seconds.
+
+    `warm`: seconds of work before the first slice, for connections, prepared statements and the first pages.
+    """
 
     rate: float
     minutes: float
     jobs: int
     slice: float
+    warm: float
 
     @property
     def slices(self) -> int:
@@ -59,7 +60,7 @@ class Plan:
     @property
     def steady(self) -> int:
         """Jobs before the flood."""
-        return int(self.rate * (WARM + self.slices * self.slice))
+        return int(self.rate * (self.warm + self.slices * self.slice))
 
     @property
     def again(self) -> int:
@@ -178,7 +179,7 @@ def _slices(
     cutter = _Cutter(crew, counters)
     steady.heard("ready")
     steady.tell("go")
-    time.sleep(WARM)
+    time.sleep(plan.warm)
     cutter.cut(STEADY)
     for _ in range(plan.slices):
         time.sleep(plan.slice)
