@@ -42,6 +42,11 @@ class Reading:
     odd: list[str] = field(default_factory=list)
 
 
+def counting(db: Database, connection: OwnConnection) -> Reader:
+    """Return what runs ops on this connection, whose statements may be prepared already, and counts."""
+    return {"postgres": PostgresCounter, "mysql": MySQLReader, "sqlite": SQLiteReader}[db.kind](connection)
+
+
 @contextmanager
 def reading(db: Database) -> Iterator[Reader]:
     """Yield what runs ops and counts, on a connection that has just been opened; undo it all."""
@@ -119,6 +124,23 @@ class PostgresReader(Reader):
         # Down the tree (at most 4 pages) and to the row, for each of a list: what is above that was passed over.
         pages = node["Shared Hit Blocks"] + node["Shared Read Blocks"] - 5 * (rows + 1) * loops
         return int(max(rows * loops, pages))
+
+
+class PostgresCounter(Reader):
+    """By what the transaction has read so far, with the plans that the session has."""
+
+    COUNTERS = """
+        SELECT coalesce(sum(seq_tup_read + idx_tup_fetch), 0) FROM pg_stat_xact_user_tables WHERE relname LIKE 'dibs%'
+    """
+
+    def answer(self, request: Request) -> Any:
+        before = self._counted()
+        answer = self.connection.answer(request)
+        self._reading.rows += self._counted() - before
+        return answer
+
+    def _counted(self) -> int:
+        return int(self._raw.execute(self.COUNTERS).fetchone()[0])
 
 
 def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from conformance.hands import new_job, verdict
-from conformance.plans import Reader, reading
+from conformance.hands import Queue, new_job, verdict
+from conformance.plans import Reader, counting, reading
+from conftest import wait_for
 from databases import NAMES, Database, migrated
 from dibs.bindings.binding import OwnConnection
 from dibs.dialects.dialect import Dialect
@@ -108,6 +110,17 @@ def analyze(db: Database) -> None:
         db.fetch(statement) if statement.startswith("ANALYZE TABLE") else db.execute(statement)
 
 
+@contextmanager
+def patient_connection(db: Database) -> Iterator[OwnConnection]:
+    """Yield a connection whose statements may take as long as they like."""
+    connection = db.connect()
+    connection.patience = None
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
 @pytest.fixture(params=NAMES)
 def large(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     """A database of its own, whose statistics were taken while it was empty and which then got its rows."""
@@ -115,10 +128,8 @@ def large(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
         for statement in BY_HAND[db.kind]:
             db.execute(statement)
         analyze(db)
-        connection = db.connect()
-        connection.patience = None
-        fill(db, connection, ROWS)
-        connection.close()
+        with patient_connection(db) as connection:
+            fill(db, connection, ROWS)
         yield db
 
 
@@ -234,3 +245,40 @@ def test_hot_statements_read_their_own_rows(large: Database) -> None:
                         read.odd.append(f"{read.rows} rows, not {most}")
                     odd += [f"{name}, statistics {statistics}: {what}" for what in read.odd]
     assert not odd, "\n".join(odd)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_plans_for_an_empty_table_are_not_kept(name: str, tmp_path: Path) -> None:
+    """A worker that started on an empty queue, and whose statements have been used since, does not scan the table when
+    the queue is long, although nobody has taken statistics."""
+    for db in migrated(name, tmp_path):
+        queue = Queue(db)
+        for statement in BY_HAND[db.kind]:
+            db.execute(statement)
+        analyze(db)
+        connection = db.connect()
+        reader = counting(db, connection)
+
+        def rows_read() -> int:
+            """Claim, renew and settle on the same connection each time; return how many rows that read."""
+            queue.enqueue(*[new_job(queue="small") for _ in range(BATCH)])
+            dialect, tasks = queue.dialect, queue.dialect.names(["t"])
+            connection.begin()
+            claims, first = reader.run(
+                dialect.claim(Lane("small", 0), since=None, tasks=tasks, worker="w", lease=60.0, start=5, limit=BATCH)
+            )
+            _, second = reader.run(
+                dialect.renew([(claim.id, claim.claims) for claim in claims], worker="w", lease=60.0)
+            )
+            _, third = reader.run(dialect.settle([verdict(claim, State.DONE) for claim in claims], worker="w"))
+            connection.commit()
+            assert len(claims) == BATCH
+            return first.rows + second.rows + third.rows
+
+        for _ in range(12):  # drivers prepare what comes again, and servers keep a plan that has served for some time
+            rows_read()
+        with patient_connection(db) as other:
+            fill(db, other, 20_000)
+        wait_for(lambda: rows_read() < 20 * BATCH, within=10.0, every=0.2, what="a plan that goes by an index")
+        queue.close()
+        connection.close()
