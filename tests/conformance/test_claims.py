@@ -241,6 +241,30 @@ def test_lanes(queue: Queue) -> None:
     assert queue.do(lambda: queue.dialect.lanes(["none"])) == []
 
 
+@pytest.mark.parametrize("queues", [None, ["c", "none", "b", "later"]])
+def test_lanes_beside_those_that_are_known(queue: Queue, queues: list[str] | None) -> None:
+    """Whatever is known, before, between and behind it each lane with ready jobs is found. What is known and has none may
+    be in the answer; nothing else may."""
+    lanes = {
+        Lane("a", 5),
+        Lane("b", -3),
+        Lane("b", 0),
+        Lane("b", 32_767),
+        Lane("c", -32_767),
+        Lane("later", 0),
+        Lane("ü", 1),
+    }
+    for lane in lanes:
+        queue.add(queue=lane.queue, priority=lane.priority)
+    wanted = {lane for lane in lanes if queues is None or lane.queue in queues}
+    gone = [Lane("a a", 0), Lane("b", 7), Lane("z", 0)]
+    for known in ([], [Lane("b", 0)], sorted(wanted), [Lane("b", -3), *gone], gone):
+        known = [lane for lane in known if queues is None or lane.queue in queues]
+        found = queue.do(lambda known=known: queue.dialect.lanes(queues, known=known))  # type: ignore[misc]
+        assert len(found) == len(set(found))
+        assert wanted <= set(found) <= wanted | set(known)
+
+
 def test_a_worker_goes_by_priority(queue: Queue) -> None:
     """Within a queue strictly: the highest lane first."""
     order: list[int] = []

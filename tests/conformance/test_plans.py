@@ -178,6 +178,11 @@ class Statements:
         # A step reads the lane's first row; where it takes two, one more for the queue, and one that finds none.
         yield "lanes", lambda: self.dialect.lanes(None), 3 * (LANES + 3)
         yield "lanes of some queues", lambda: self.dialect.lanes(["q", "e1", "e2", "nowhere"]), 3 * 7
+        known = self.reader.do(self.dialect.lanes(None))
+        most = (
+            0 if self.dialect.channel else 3 * (LANES + 3)
+        )  # where the dead are long in the way, what is known is left out
+        yield "lanes beside those that are known", lambda: self.dialect.lanes(None, known=known), most
         yield "is anything due", lambda: self.dialect.due(Lane("q", 0), tasks=self.tasks), 1
         yield "is anything due where it is not yet", lambda: self.dialect.due(Lane("scheduled", 0), tasks=self.tasks), 0
         yield "a task that is not known", lambda: self.dialect.unknown_task(Lane("strange", 0), tasks=self.tasks), 1

@@ -76,7 +76,7 @@ class MySQL(MySQLEnqueue, InnoDB):
         WHERE status = 'ready' AND queue = :queue AND priority > :priority ORDER BY priority LIMIT 1
     """
 
-    def lanes(self, queues: Sequence[str] | None) -> Op[list[Lane]]:
+    def lanes(self, queues: Sequence[str] | None, *, known: Sequence[Lane] = ()) -> Op[list[Lane]]:
         lanes: list[Lane] = []
         if queues is not None:
             for queue in queues:

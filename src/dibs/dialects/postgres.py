@@ -20,6 +20,7 @@ import msgspec
 
 from dibs.dialects.dialect import CLAIM_COLUMNS, Dialect
 from dibs.dialects.enqueuing import KeyedEnqueue, jobs_json
+from dibs.dialects.postgres_lanes import PostgresLanes
 from dibs.dialects.spelling import utc
 from dibs.dialects.urls import DatabaseUrl
 from dibs.errors import ReadOnlyDatabase, UnsuitableDatabase
@@ -34,7 +35,7 @@ _NEW_TYPES = (
 _NEW_RUN_AT = "greatest(statement_timestamp(), coalesce(run_at, statement_timestamp() + coalesce(delay, 0) * interval '1 second'))"
 
 
-class Postgres(KeyedEnqueue, Dialect):
+class Postgres(KeyedEnqueue, PostgresLanes, Dialect):
     family = "postgresql"
     name = "PostgreSQL"
     idle_poll = timedelta(seconds=2)
@@ -183,41 +184,6 @@ class Postgres(KeyedEnqueue, Dialect):
             yield from fetch(self.TELL, channel=self.channel, queues=list(queues))
 
     # -- claim -----------------------------------------------------------------------------------
-
-    # Steps from lane to lane through the index; DISTINCT would read every ready row.
-    LANES: ClassVar[str] = """
-        WITH RECURSIVE lane AS (
-            (SELECT queue, priority FROM dibs_jobs WHERE status = 'ready' ORDER BY queue, priority LIMIT 1)
-            UNION ALL
-            SELECT further.queue, further.priority FROM lane CROSS JOIN LATERAL (
-                SELECT queue, priority FROM dibs_jobs
-                WHERE status = 'ready' AND (queue, priority) > (lane.queue, lane.priority)
-                ORDER BY queue, priority LIMIT 1
-            ) AS further
-        )
-        SELECT queue, priority FROM lane
-    """
-    LANES_OF: ClassVar[str] = """
-        WITH RECURSIVE lane AS (
-            SELECT q.queue, first.priority FROM unnest(CAST(:queues AS text[])) AS q(queue) CROSS JOIN LATERAL (
-                SELECT priority FROM dibs_jobs WHERE status = 'ready' AND queue = q.queue ORDER BY priority LIMIT 1
-            ) AS first
-            UNION ALL
-            SELECT lane.queue, further.priority FROM lane CROSS JOIN LATERAL (
-                SELECT priority FROM dibs_jobs
-                WHERE status = 'ready' AND queue = lane.queue AND priority > lane.priority
-                ORDER BY priority LIMIT 1
-            ) AS further
-        )
-        SELECT queue, priority FROM lane
-    """
-
-    def lanes(self, queues: Sequence[str] | None) -> Op[list[Lane]]:
-        if queues is None:
-            rows = yield from fetch(self.LANES, alone=True)
-        else:
-            rows = yield from fetch(self.LANES_OF, alone=True, queues=list(queues))
-        return [Lane(*row) for row in rows]
 
     # The range (run_at, id) >= (…) AND run_at <= now() is read from the index in its own order. Rows beyond the
     # first :start are held, not started; what once crashed is not held (it comes up again for a free slot).

@@ -190,7 +190,7 @@ class SQLite(KeyedEnqueue, Dialect):
         ORDER BY priority LIMIT 1
     """
 
-    def lanes(self, queues: Sequence[str] | None) -> Op[list[Lane]]:
+    def lanes(self, queues: Sequence[str] | None, *, known: Sequence[Lane] = ()) -> Op[list[Lane]]:
         step = self.NEXT_LANE if queues is None else self.NEXT_LANE_OF
         lanes: list[Lane] = []
         for queue in ("",) if queues is None else queues:
