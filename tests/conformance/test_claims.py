@@ -216,6 +216,24 @@ def test_every_way_back_stands_behind_the_cursor(queue: Queue) -> None:
     assert sorted(ids(queue.claim(since=since))) == sorted(ids(claims))
 
 
+def test_an_unknown_task_of_late(queue: Queue) -> None:
+    """It is found among all that is due, and among what became due since a moment; not in a paused queue."""
+
+    def look(since: object = None) -> str | None:
+        dialect = queue.dialect
+        return queue.do(lambda: dialect.unknown_task(Lane("q", 0), tasks=dialect.names(["t"]), since=since))
+
+    queue.add()
+    assert look() is None
+    queue.write(queue.add(task="old"), run_at=PAST)
+    moment = queue.do(queue.dialect.time)
+    assert (look(), look(moment)) == ("old", None)
+    queue.add(task="new")
+    assert look(moment) == "new"
+    queue.app.pause("q")
+    assert look() is None
+
+
 # -- lanes -----------------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +187,9 @@ class Statements:
         yield "is anything due", lambda: self.dialect.due(Lane("q", 0), tasks=self.tasks), 1
         yield "is anything due where it is not yet", lambda: self.dialect.due(Lane("scheduled", 0), tasks=self.tasks), 0
         yield "a task that is not known", lambda: self.dialect.unknown_task(Lane("strange", 0), tasks=self.tasks), 1
+        since = self.reader.do(self.dialect.time())
+        unknown = partial(self.dialect.unknown_task, Lane("q", 0), tasks=self.tasks)
+        yield "no task that is not known, of late", lambda: unknown(since=since), 0
         yield "no task that is not known", lambda: self.dialect.unknown_task(Lane("scheduled", 0), tasks=self.tasks), 0
         self.reader.do(self.dialect.pause("q", by="a person"))
         yield "claim where it is paused", self.claim("q", None), claims

@@ -42,6 +42,7 @@ class Postgres(KeyedEnqueue, PostgresLanes, Dialect):
     migrations = "postgres"
     chunk = 5_000
     keys_take_a_transaction = False
+    beginning = "-infinity"
 
     spelling: ClassVar[dict[str, str]] = {
         "now": "statement_timestamp()",
@@ -213,7 +214,7 @@ class Postgres(KeyedEnqueue, PostgresLanes, Dialect):
     def claim(
         self, lane: Lane, *, since: Position | None, tasks: Value, worker: str, lease: float, start: int, limit: int
     ) -> Op[list[Claim]]:
-        run_at, job_id = since or ("-infinity", 0)
+        run_at, job_id = since or (self.beginning, 0)
         rows = yield from fetch(
             self.CLAIM,
             alone=True,

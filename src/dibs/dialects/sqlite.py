@@ -76,6 +76,7 @@ class SQLite(KeyedEnqueue, Dialect):
     one_writer = True
     migrations = "sqlite"
     migrates_itself = True
+    beginning = _BEGINNING
 
     spelling: ClassVar[dict[str, str]] = {
         "now": _NOW,
@@ -236,7 +237,7 @@ class SQLite(KeyedEnqueue, Dialect):
         return self.claims_from(rows)
 
     UNKNOWN: ClassVar[str] = f"""
-        SELECT task FROM dibs_jobs WHERE {_LANE} AND run_at <= {{now}} AND NOT task {{in_tasks}}
+        SELECT task FROM dibs_jobs WHERE {_LANE} AND run_at >= :since AND run_at <= {{now}} AND NOT task {{in_tasks}}
         ORDER BY run_at, id LIMIT 1
     """
     DUE: ClassVar[str] = f"""
