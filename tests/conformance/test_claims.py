@@ -216,6 +216,24 @@ def test_every_way_back_stands_behind_the_cursor(queue: Queue) -> None:
     assert sorted(ids(queue.claim(since=since))) == sorted(ids(claims))
 
 
+def test_an_unknown_task_of_late(queue: Queue) -> None:
+    """It is found among all that is due, and among what became due since a moment; not in a paused queue."""
+
+    def look(since: object = None) -> str | None:
+        dialect = queue.dialect
+        return queue.do(lambda: dialect.unknown_task(Lane("q", 0), tasks=dialect.names(["t"]), since=since))
+
+    queue.add()
+    assert look() is None
+    queue.write(queue.add(task="old"), run_at=PAST)
+    moment = queue.do(queue.dialect.time)
+    assert (look(), look(moment)) == ("old", None)
+    queue.add(task="new")
+    assert look(moment) == "new"
+    queue.app.pause("q")
+    assert look() is None
+
+
 # -- lanes -----------------------------------------------------------------------------------------
 
 
@@ -239,6 +257,30 @@ def test_lanes(queue: Queue) -> None:
     some = queue.do(lambda: queue.dialect.lanes(["c", "none", "b", "done"]))
     assert sorted(some) == [Lane("b", -3), Lane("b", 0), Lane("c", 0)]
     assert queue.do(lambda: queue.dialect.lanes(["none"])) == []
+
+
+@pytest.mark.parametrize("queues", [None, ["c", "none", "b", "later"]])
+def test_lanes_beside_those_that_are_known(queue: Queue, queues: list[str] | None) -> None:
+    """Whatever is known, before, between and behind it each lane with ready jobs is found. What is known and has none may
+    be in the answer; nothing else may."""
+    lanes = {
+        Lane("a", 5),
+        Lane("b", -3),
+        Lane("b", 0),
+        Lane("b", 32_767),
+        Lane("c", -32_767),
+        Lane("later", 0),
+        Lane("ü", 1),
+    }
+    for lane in lanes:
+        queue.add(queue=lane.queue, priority=lane.priority)
+    wanted = {lane for lane in lanes if queues is None or lane.queue in queues}
+    gone = [Lane("a a", 0), Lane("b", 7), Lane("z", 0)]
+    for known in ([], [Lane("b", 0)], sorted(wanted), [Lane("b", -3), *gone], gone):
+        known = [lane for lane in known if queues is None or lane.queue in queues]
+        found = queue.do(lambda known=known: queue.dialect.lanes(queues, known=known))  # type: ignore[misc]
+        assert len(found) == len(set(found))
+        assert wanted <= set(found) <= wanted | set(known)
 
 
 def test_a_worker_goes_by_priority(queue: Queue) -> None:

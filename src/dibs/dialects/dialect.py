@@ -54,8 +54,11 @@ class Dialect(People, Here):
         """
 
     @abstractmethod
-    def lanes(self, queues: Sequence[str] | None) -> Op[list[Lane]]:
-        """Return the lanes that have ready jobs, due or not, by stepping through the ready index."""
+    def lanes(self, queues: Sequence[str] | None, *, known: Sequence[Lane] = ()) -> Op[list[Lane]]:
+        """Return the lanes that have ready jobs, due or not, by stepping through the ready index.
+
+        Those that are `known` may be answered without a look at what they have.
+        """
 
     @abstractmethod
     def claim(

@@ -28,7 +28,6 @@ from dibs.ops import Op, Row, Value, execute, fetch
 from dibs.retries import frees_key, keep
 from dibs.states import State
 
-_BEGINNING = "1000-01-01"  # the first day of DATETIME
 _BELOW_ALL = -(2**15)  # no priority is so low
 
 _TEXT = "LONGTEXT CHARACTER SET utf8mb4"
@@ -63,6 +62,7 @@ class MySQL(MySQLEnqueue, InnoDB):
     migrations = "mysql"
     scheme = "mysql"
     oldest = (8, 0)
+    beginning = "1000-01-01"  # the first day of DATETIME
 
     # -- claim -----------------------------------------------------------------------------------
 
@@ -77,7 +77,7 @@ class MySQL(MySQLEnqueue, InnoDB):
         WHERE status = 'ready' AND queue = :queue AND priority > :priority ORDER BY priority LIMIT 1
     """
 
-    def lanes(self, queues: Sequence[str] | None) -> Op[list[Lane]]:
+    def lanes(self, queues: Sequence[str] | None, *, known: Sequence[Lane] = ()) -> Op[list[Lane]]:
         lanes: list[Lane] = []
         if queues is not None:
             for queue in queues:
@@ -130,7 +130,7 @@ class MySQL(MySQLEnqueue, InnoDB):
         start: int,
         limit: int,
     ) -> Op[list[Claim]]:
-        rows = yield from self.lock_next(lane, since=since or Position(_BEGINNING, 0), tasks=tasks, limit=limit)
+        rows = yield from self.lock_next(lane, since=since or Position(self.beginning, 0), tasks=tasks, limit=limit)
         claims = self.claims_from(rows)
         for place, claim in enumerate(claims):
             claim.started = place < start

@@ -20,6 +20,7 @@ import msgspec
 
 from dibs.dialects.dialect import CLAIM_COLUMNS, Dialect
 from dibs.dialects.postgres_enqueuing import PostgresEnqueue
+from dibs.dialects.postgres_lanes import PostgresLanes
 from dibs.dialects.spelling import utc
 from dibs.dialects.urls import DatabaseUrl
 from dibs.errors import ReadOnlyDatabase, UnsuitableDatabase
@@ -27,13 +28,14 @@ from dibs.jobs import Claim, Lane, Position, Renewal, Settled, Verdict
 from dibs.ops import Op, Value, execute, fetch
 
 
-class Postgres(PostgresEnqueue, Dialect):
+class Postgres(PostgresEnqueue, PostgresLanes, Dialect):
     family = "postgresql"
     name = "PostgreSQL"
     idle_poll = timedelta(seconds=2)
     migrations = "postgres"
     chunk = 5_000
     keys_take_a_transaction = False
+    beginning = "-infinity"
 
     spelling: ClassVar[dict[str, str]] = {
         "now": "statement_timestamp()",
@@ -83,41 +85,6 @@ class Postgres(PostgresEnqueue, Dialect):
 
     # -- claim -----------------------------------------------------------------------------------
 
-    # Steps from lane to lane through the index; DISTINCT would read every ready row.
-    LANES: ClassVar[str] = """
-        WITH RECURSIVE lane AS (
-            (SELECT queue, priority FROM dibs_jobs WHERE status = 'ready' ORDER BY queue, priority LIMIT 1)
-            UNION ALL
-            SELECT further.queue, further.priority FROM lane CROSS JOIN LATERAL (
-                SELECT queue, priority FROM dibs_jobs
-                WHERE status = 'ready' AND (queue, priority) > (lane.queue, lane.priority)
-                ORDER BY queue, priority LIMIT 1
-            ) AS further
-        )
-        SELECT queue, priority FROM lane
-    """
-    LANES_OF: ClassVar[str] = """
-        WITH RECURSIVE lane AS (
-            SELECT q.queue, first.priority FROM unnest(CAST(:queues AS text[])) AS q(queue) CROSS JOIN LATERAL (
-                SELECT priority FROM dibs_jobs WHERE status = 'ready' AND queue = q.queue ORDER BY priority LIMIT 1
-            ) AS first
-            UNION ALL
-            SELECT lane.queue, further.priority FROM lane CROSS JOIN LATERAL (
-                SELECT priority FROM dibs_jobs
-                WHERE status = 'ready' AND queue = lane.queue AND priority > lane.priority
-                ORDER BY priority LIMIT 1
-            ) AS further
-        )
-        SELECT queue, priority FROM lane
-    """
-
-    def lanes(self, queues: Sequence[str] | None) -> Op[list[Lane]]:
-        if queues is None:
-            rows = yield from fetch(self.LANES, alone=True)
-        else:
-            rows = yield from fetch(self.LANES_OF, alone=True, queues=list(queues))
-        return [Lane(*row) for row in rows]
-
     # The range (run_at, id) >= (…) AND run_at <= now() is read from the index in its own order. Rows beyond the
     # first :start are held, not started; what once crashed is not held (it comes up again for a free slot).
     CLAIM: ClassVar[str] = f"""
@@ -146,7 +113,7 @@ class Postgres(PostgresEnqueue, Dialect):
     def claim(
         self, lane: Lane, *, since: Position | None, tasks: Value, worker: str, lease: float, start: int, limit: int
     ) -> Op[list[Claim]]:
-        run_at, job_id = since or ("-infinity", 0)
+        run_at, job_id = since or (self.beginning, 0)
         rows = yield from fetch(
             self.CLAIM,
             alone=True,
@@ -245,7 +212,7 @@ class Postgres(PostgresEnqueue, Dialect):
             WHERE e.frees AND e.task_key IS NOT NULL
               AND k.task = e.task AND k.task_key = e.task_key AND k.job_id = e.id
         ), forgotten AS (
-            DELETE FROM dibs_duplicates d USING gone g WHERE g.task_key IS NOT NULL AND d.job_id = g.id
+            DELETE FROM dibs_duplicates WHERE job_id = ANY(ARRAY(SELECT id FROM gone WHERE task_key IS NOT NULL))
         )
         SELECT id FROM ended
     """

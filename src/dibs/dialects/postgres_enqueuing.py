@@ -137,11 +137,14 @@ class PostgresEnqueue(KeyedEnqueue):
         )
         return {(task, key): job_id for task, key, job_id, _ in rows}
 
+    # Key by key (OFFSET 0 can't be flattened into a join): as a join, a planner whose statistics are of a few keys reads
+    # all of them for each enqueue.
     FIND_HOLDERS: ClassVar[str] = """
-        SELECT k.task, k.task_key, k.job_id, CAST(j.payload AS text)
+        SELECT k.task, k.task_key, k.job_id, (SELECT CAST(payload AS text) FROM dibs_jobs WHERE id = k.job_id)
         FROM json_to_recordset(CAST(CAST(:keys AS text) AS json)) AS r(task text, task_key text)
-        JOIN dibs_keys k ON k.task = r.task AND k.task_key = r.task_key
-        LEFT JOIN dibs_jobs j ON j.id = k.job_id
+        CROSS JOIN LATERAL (
+            SELECT * FROM dibs_keys WHERE task = r.task AND task_key = r.task_key OFFSET 0
+        ) AS k
     """
 
     RECORD_DUPLICATES: ClassVar[str] = """

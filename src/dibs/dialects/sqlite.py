@@ -55,13 +55,17 @@ def _new_job(spelt: dict[str, str]) -> str:
 _FROM_VALUES = _new_job({name: f":{name}" for name in _NAMES})
 _FROM_LIST = _new_job({name: f"json_extract(value, '$[{place}]')" for place, name in enumerate(_NAMES)})
 
+# A lane, and none if its queue is paused. As a condition of its own, the pause would be looked for with each row.
+_LANE = """
+    status = 'ready' AND priority = :priority AND queue = (
+        SELECT :queue WHERE NOT EXISTS (SELECT 1 FROM dibs_queues WHERE queue = :queue AND paused_at IS NOT NULL))
+"""
+
 # Of (run_at, id) >= (…) SQLite makes a range of run_at and a filter of id. That is enough: a claimed job is
 # gone from the index at once, so only rows that were passed over are read again. (A UNION ALL of
 # `run_at = … AND id >= …` and `run_at > …` is a range throughout, and makes each claim 60 µs dearer.)
-_DUE = """
-    status = 'ready' AND queue = :queue AND priority = :priority
-    AND (run_at, id) >= (:run_at, :id) AND run_at <= {now} AND task {in_tasks}
-    AND NOT EXISTS (SELECT 1 FROM dibs_queues WHERE queue = :queue AND paused_at IS NOT NULL)
+_DUE = f"""
+    {_LANE} AND (run_at, id) >= (:run_at, :id) AND run_at <= {{now}} AND task {{in_tasks}}
 """
 
 
@@ -72,6 +76,7 @@ class SQLite(KeyedEnqueue, Dialect):
     one_writer = True
     migrations = "sqlite"
     migrates_itself = True
+    beginning = _BEGINNING
 
     spelling: ClassVar[dict[str, str]] = {
         "now": _NOW,
@@ -211,7 +216,7 @@ class SQLite(KeyedEnqueue, Dialect):
         ORDER BY priority LIMIT 1
     """
 
-    def lanes(self, queues: Sequence[str] | None) -> Op[list[Lane]]:
+    def lanes(self, queues: Sequence[str] | None, *, known: Sequence[Lane] = ()) -> Op[list[Lane]]:
         step = self.NEXT_LANE if queues is None else self.NEXT_LANE_OF
         lanes: list[Lane] = []
         for queue in ("",) if queues is None else queues:
@@ -255,6 +260,14 @@ class SQLite(KeyedEnqueue, Dialect):
             return []
         rows = yield from fetch(self.CLAIM, alone=True, **due, worker=worker, lease=lease, start=start, limit=limit)
         return self.claims_from(rows)
+
+    UNKNOWN: ClassVar[str] = f"""
+        SELECT task FROM dibs_jobs WHERE {_LANE} AND run_at >= :since AND run_at <= {{now}} AND NOT task {{in_tasks}}
+        ORDER BY run_at, id LIMIT 1
+    """
+    DUE: ClassVar[str] = f"""
+        SELECT 1 FROM dibs_jobs WHERE {_LANE} AND run_at <= {{now}} AND task {{in_tasks}} ORDER BY run_at, id LIMIT 1
+    """
 
     # -- renew and settle ------------------------------------------------------------------------
 

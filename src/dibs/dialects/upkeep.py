@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -23,6 +23,9 @@ from dibs.states import State
 
 class Upkeep(Endings):
     """Ops of the worker's chores."""
+
+    #: As a position has it, a moment before all others.
+    beginning: ClassVar[str]
 
     MOVE_CHORE: ClassVar[str] = """
         UPDATE dibs_chores SET next_at = {soon} WHERE chore = :chore AND next_at <= {now}
@@ -260,22 +263,31 @@ class Upkeep(Endings):
 
     # -- why a poll came back empty ----------------------------------------------------------------
 
+    # In the order of the lane, like a claim: a planner that thinks that any row will do scans the table for it. Not where
+    # the queue is paused: nobody claims what is due there, and all of it would be read for nothing.
     UNKNOWN: ClassVar[str] = """
         SELECT task FROM dibs_jobs
-        WHERE status = 'ready' AND queue = :queue AND priority = :priority AND run_at <= {now} AND NOT task {in_tasks}
-        LIMIT 1
+        WHERE status = 'ready' AND queue = :queue AND priority = :priority AND run_at >= :since AND run_at <= {now}
+          AND NOT task {in_tasks}
+          AND NOT EXISTS (SELECT 1 FROM dibs_queues WHERE queue = :queue AND paused_at IS NOT NULL)
+        ORDER BY run_at, id LIMIT 1
     """
 
-    def unknown_task(self, lane: Lane, *, tasks: Value) -> Op[str | None]:
-        """Return the name of a task that is due in this lane and not among these, if there is one."""
-        rows = yield from fetch(self.UNKNOWN, alone=True, queue=lane.queue, priority=lane.priority, tasks=tasks)
+    def unknown_task(self, lane: Lane, *, tasks: Value, since: Any | None = None) -> Op[str | None]:
+        """Return the name of a task that is due in this lane and not among these, if there is one. None while
+        the queue is paused.
+
+        With `since`, a moment that `time` gave, only what became due after it is looked at.
+        """
+        values = {**lane._asdict(), "tasks": tasks, "since": self.beginning if since is None else since}
+        rows = yield from fetch(self.UNKNOWN, alone=True, **values)
         return rows[0][0] if rows else None
 
     DUE: ClassVar[str] = """
         SELECT 1 FROM dibs_jobs
         WHERE status = 'ready' AND queue = :queue AND priority = :priority AND run_at <= {now} AND task {in_tasks}
           AND NOT EXISTS (SELECT 1 FROM dibs_queues WHERE queue = :queue AND paused_at IS NOT NULL)
-        LIMIT 1
+        ORDER BY run_at, id LIMIT 1
     """
 
     def due(self, lane: Lane, *, tasks: Value) -> Op[bool]:

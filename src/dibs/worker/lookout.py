@@ -18,6 +18,9 @@ from dibs.worker.slots import Slots
 #: How often (seconds) the lanes are looked for anew while there is work.
 LANES_EVERY = 1.0
 
+#: How often (seconds) what is known is looked at too, where that is dear: a lane that has been empty is known until then.
+ANEW_EVERY = 120.0
+
 
 class Lookout:
     """Used by the fetcher's thread alone, but for `told`."""
@@ -36,7 +39,11 @@ class Lookout:
         self._horizon = Horizon()
         self._told: deque[tuple[str, Any | None]] = deque()
         self._next_look = 0.0
+        self._next_anew = 0.0
+        self._anew = 0.0  # when it was last looked at what is known too
         self._costs = (0.0, 0.0)  # seconds that the last two looks took
+        self._costs_anew = (0.0, 0.0)  # those at what is known too
+        self._costs_beside = (0.0, 0.0)  # the others
         self._connections = 0
 
     def told(self, queue: str, moment: Any | None = None) -> None:
@@ -45,7 +52,7 @@ class Lookout:
 
     def look_now(self) -> None:
         """Ask the database anew at the next look: nothing is certain any more."""
-        self._next_look = 0.0
+        self._next_look = self._next_anew = 0.0
 
     def look(self, now: float) -> None:
         """Take note of what was told, and ask the database which lanes there are, if it is time for that."""
@@ -55,18 +62,19 @@ class Lookout:
                 if not lanes.told(queue, moment):
                     self._next_look = 0.0
         if now >= self._next_look:
-            self.learn()
+            self.learn(anew=now >= self._next_anew)
             self._next_look = now + max(LANES_EVERY, self._rest())
 
     def found_nothing(self, now: float) -> None:
         """Ask soon: there may be lanes that are not known."""
         self._next_look = min(self._next_look, now + self._rest())
 
-    def learn(self) -> None:
-        """Ask the database which lanes there are."""
+    def learn(self, *, anew: bool = True) -> None:
+        """Ask the database which lanes there are; unless `anew`, those that are known may be taken for granted."""
+        known = [] if anew else self.lanes()
         start = time.monotonic()
-        found = self._store.run(lambda: self._dialect.lanes(self._queues))
-        self._costs = (self._costs[1], time.monotonic() - start)
+        found = self._store.run(lambda: self._dialect.lanes(self._queues, known=known))
+        self._note(start, time.monotonic(), anew=anew)
         if self._store.connections != self._connections:  # it may be another server, with another clock
             self._connections = self._store.connections
             self._horizon.forget()
@@ -74,6 +82,18 @@ class Lookout:
                 lanes.forget_positions()
         for lanes in self._lanes.values():
             lanes.learn(found)
+
+    def _note(self, start: float, end: float, *, anew: bool) -> None:
+        """Take note of what a look took, and when next to look at what is known too: every other time, unless it is that
+        what makes a look dear. (Not the number of lanes: then both are.)"""
+        self._costs = (self._costs[1], end - start)
+        if anew:
+            self._anew, self._costs_anew = end, (self._costs_anew[1], end - start)
+            self._next_anew = end + LANES_EVERY / 2 if min(self._costs_anew) > DEAR else 0.0
+        else:
+            self._costs_beside = (self._costs_beside[1], end - start)
+            dear = min(self._costs_anew) > DEAR + 4 * min(self._costs_beside)
+            self._next_anew = self._anew + ANEW_EVERY if dear else 0.0
 
     def _rest(self) -> float:
         """Return for how long (seconds) not to ask, so that asking keeps to its share as full scans do: it walks over

@@ -37,6 +37,11 @@ POSTPONE = 3_600.0
 #: How soon (seconds) past leases are looked at again, to see whether their rows stay free.
 SOON = 1.0
 
+#: The share of the time that looking for past leases may take, and the longest (seconds) that it rests for it: under a held
+#: snapshot a look walks over the dead entries of all that ever ran.
+SHARE = 0.05
+LONGEST_REST = 30.0
+
 #: One chore goes on for this long (seconds) at most, then the others have their turn.
 LONGEST_TURN = 10.0
 
@@ -59,6 +64,7 @@ class Upkeep:
         self._dialect = store.dialect
         self._outage = outage
         self._woke = woke
+        self._rest = 0.0  # for how long not to look for past leases, so that this keeps to its share
         self._past: dict[tuple[int, int], float] = {}  # claims whose lease ran out → since when their rows are free
         self._tell = tell
         self._refused = refused
@@ -95,7 +101,7 @@ class Upkeep:
                     if ours or (name == "expire" and self._past):
                         work()
                     self._outage.over(self._store.contact)
-                    next_look[name] = time.monotonic() + (0.0 if name == "expire" else every / 2)
+                    next_look[name] = time.monotonic() + (self._rest if name == "expire" else every / 2)
                 except DatabaseError as error:
                     self._outage.failed(error)
                     break
@@ -121,7 +127,9 @@ class Upkeep:
         until this moment, so that its owner could neither renew nor settle it.
         """
         find = partial(self._dialect.find_past, reachable=self._store.reachable(), limit=LOOK_BATCH)
+        start = time.monotonic()
         past = self._store.run(find)
+        self._rest = min((time.monotonic() - start) / SHARE, LONGEST_REST)
         found = self._store.run(partial(self._dialect.past_leases, past)) if past else {}
         now = time.monotonic()
         self._past = {claim: self._past.get(claim, now) for claim in found}

@@ -1,0 +1,1 @@
+"""dibs beside itself, on queues of different shapes: `python benchmarks/shapes --help`."""
