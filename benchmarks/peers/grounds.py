@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import signal
 import socket
 import time
@@ -76,6 +77,7 @@ class Grounds:
         self._servers: dict[str, str] = {}
         self._versions: dict[str, str] = {}
         self._templates: dict[str, str] = {}
+        self._tag = secrets.token_hex(3)  # a second run may use the same server
         self._numbers = count(1)
         self._stack = ExitStack()
 
@@ -130,14 +132,14 @@ class Grounds:
             with _folder() as folder:
                 yield from self._database(peer, _sqlite_url(peer, folder), installation, prepare=True)
         elif peer.kind == "postgres":
-            name = f"dibs_peers_{next(self._numbers)}"
+            name = f"dibs_peers_{self._tag}_{next(self._numbers)}"
             self.administer("postgres", f"CREATE DATABASE {name} TEMPLATE {self._template(peer, installation)}")
             try:
                 yield from self._database(peer, self._url("postgres", name), installation, prepare=False)
             finally:
                 self.administer("postgres", f"DROP DATABASE {name} WITH (FORCE)")
         else:
-            name = f"dibs_peers_{next(self._numbers)}"
+            name = f"dibs_peers_{self._tag}_{next(self._numbers)}"
             self.administer(peer.kind, f"CREATE DATABASE {name}")
             try:
                 yield from self._database(peer, self._url(peer.kind, name), installation, prepare=True)
@@ -148,7 +150,7 @@ class Grounds:
         """Return the name of a database with nothing but the contestant's tables; copying it takes a moment only."""
         key = "dibs" if peer.module == "raw" else peer.module
         if key not in self._templates:
-            name = f"dibs_peers_template_{next(self._numbers)}"
+            name = f"dibs_peers_{self._tag}_template_{next(self._numbers)}"
             self.administer("postgres", f"CREATE DATABASE {name}")
             self._templates[key] = name
             _prepare(peer, self._url("postgres", name), installation)
