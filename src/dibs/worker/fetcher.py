@@ -2,7 +2,7 @@
 
 It alone claims. Where the database takes one writer at a time it settles too: first what is done is written down
 (`settling`), then more is taken. Elsewhere that goes on beside it: claiming and settling one after the other left the
-database waiting for Python and Python for the database (26,000 no-op jobs/s on PostgreSQL; side by side 37,000).
+database waiting for Python and Python for the database (24,000 no-op jobs/s on PostgreSQL; side by side 36,000).
 """
 
 from __future__ import annotations
