@@ -17,7 +17,8 @@ from dibs.cli.run import say
 from dibs.cli.secrets import scrub
 from dibs.errors import DatabaseError
 from dibs.store import is_of_a_driver
-from dibs.verify.run import CHECKS, Finding, Outcome, verify as verified
+from dibs.verify.run import CHECKS, Finding, Outcome
+from dibs.verify.run import verify as verified
 
 
 class Report(msgspec.Struct):

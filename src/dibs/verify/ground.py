@@ -1,6 +1,7 @@
 """What every check works with: the scratch queue, worker processes that can be killed and frozen, and patience.
 
-Whatever ends a run, no process of it stays: not one that stands still either.
+Whatever ends a run, no process of it stays, not one that stands still either: a process group whose parent is gone is
+woken by the system, and hung up.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ T = TypeVar("T")
 #: The lease (seconds) of the workers that are killed and frozen: short, since a check waits for its end.
 LEASE = 2.0
 
-#: Seconds in which what a check waits for must have happened.
+#: Seconds that a check may take, and after which what it waits for has not happened.
 PATIENCE = 25.0
 
 #: How often (seconds) it is looked whether it has.
@@ -58,14 +59,15 @@ class WorkerProcess:
 
     def __init__(self, orders: Orders) -> None:
         self._said: list[Said] = []
-        self._errors: IO[bytes] = tempfile.TemporaryFile()  # closed by `end`
-        # In a session of its own: a Ctrl-C at the terminal is for the command, which then ends its workers.
+        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `end`
+        # In a group of its own: a Ctrl-C at the terminal is for the command, which then ends its workers. Not in a
+        # session of its own: there the system would leave one that stands still as it is when the command is killed.
         self._process: subprocess.Popen[bytes] = subprocess.Popen(
             [sys.executable, "-P", "-c", PROGRAM, str(Path(__file__).parents[2])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            start_new_session=True,
+            process_group=0,
         )
         self.pid = self._process.pid
         assert self._process.stdout is not None
@@ -128,9 +130,12 @@ class WorkerProcess:
 
 
 class Ground:
-    """The scratch queue, for a `with` statement; at its end no worker is left. Safe to share between threads."""
+    """The scratch queue as one check has it, for a `with` statement; at its end none of its workers is left.
 
-    def __init__(self, place: Place) -> None:
+    `over`: set when all checks are to give up.
+    """
+
+    def __init__(self, place: Place, over: threading.Event) -> None:
         self.place = place
         self.app = place.app()
         self.statements = verifying(self.app.dialect)
@@ -138,57 +143,48 @@ class Ground:
         #: What the workers' sessions are opened under, where a server keeps that.
         self.name = f"dibs verify {secrets.token_hex(4)}"
         self._workers: list[WorkerProcess] = []
-        self._lock = threading.Lock()
-        self._over = False
+        self._over = over
+        self._end = time.monotonic() + PATIENCE
 
     def __enter__(self) -> Self:
         return self
 
     def worker(self, queue: str) -> WorkerProcess:
         """Start a worker on a queue."""
-        with self._lock:
-            self._go_on()
-            worker = WorkerProcess(Orders(self.place, queue, LEASE, self.name))
-            self._workers.append(worker)
+        worker = WorkerProcess(Orders(self.place, queue, LEASE, self.name))
+        self._workers.append(worker)
         return worker
-
-    def _go_on(self) -> None:
-        if self._over:
-            raise Failed("interrupted")
 
     def until(self, condition: Callable[[], T], what: str) -> T:
         """Return what `condition` returns as soon as it is true. Raises Failed that says what was waited for."""
-        end = time.monotonic() + PATIENCE
         while not (value := condition()):
-            self._go_on()
-            for worker in list(self._workers):
+            for worker in self._workers:
                 worker.check()
-            if time.monotonic() > end:
-                raise Failed(f"waited {PATIENCE:.0f} s in vain until {what}")
-            time.sleep(LOOK_EVERY)
+            if time.monotonic() > self._end:
+                raise Failed(f"after {PATIENCE:.0f} s it was still waited until {what}")
+            if self._over.wait(LOOK_EVERY):
+                raise Failed("interrupted")
         return value
 
     def until_done(self, job_id: int) -> JobRecord:
         """Return a job once it is done. Raises Failed when it ends otherwise, or not at all."""
+        seen: list[JobRecord] = []
 
-        def ended() -> JobRecord | None:
-            job = self.app.job(job_id)
-            return job if job.finished_at is not None else None
+        def ended() -> bool:
+            seen[:] = [self.app.job(job_id)]
+            return seen[0].finished_at is not None
 
-        job = self.until(ended, f"job {job_id} is done, it is {self.app.job(job_id).status}")
-        if job.status is not State.DONE:
-            raise Failed(f"job {job_id} ended {job.status}: {job.error}")
-        return job
-
-    def over(self) -> None:
-        """Let everything that waits give up."""
-        with self._lock:
-            self._over = True
+        try:
+            self.until(ended, f"job {job_id} has ended")
+        except Failed as failure:
+            raise Failed(f"{failure}; it is {seen[0].status} at attempt {seen[0].attempts}") from None
+        if seen[0].status is not State.DONE:
+            raise Failed(f"job {job_id} ended {seen[0].status}: {seen[0].error}")
+        return seen[0]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.over()
         try:
             for worker in self._workers:
                 worker.thaw()
@@ -196,9 +192,7 @@ class Ground:
             end = time.monotonic() + (GRACE if kind is None else 0.0)
             for worker in self._workers:
                 worker.end(max(end - time.monotonic(), 0.0))
-        finally:  # also at a second Ctrl-C
+        finally:
             for worker in self._workers:
                 worker.kill()
             self.app.close()
-
-

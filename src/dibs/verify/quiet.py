@@ -130,7 +130,9 @@ def contention(ground: Ground) -> str:
         )
     if took > AT_ONCE:
         raise Failed(f"a claim beside a paused transaction waited {took:.1f} s")
-    return f"jobs {held} held by a paused transaction, {taken} claimed beside it in {ms(took)}, {held} after its rollback"
+    return (
+        f"jobs {held} held by a paused transaction, {taken} claimed beside it in {ms(took)}, {held} after its rollback"
+    )
 
 
 def _one_after_the_other(ground: Ground, queue: str, jobs: list[int]) -> str:
@@ -245,5 +247,3 @@ def _there(ground: Ground, job: int) -> bool:
         return ground.app.job(job).status is State.READY
     except JobNotFound:
         return False
-
-

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from enum import StrEnum
+from threading import Event
 
 import msgspec
 
@@ -59,8 +60,9 @@ def verify(place: Place, seen: Callable[[Finding], None]) -> list[Finding]:
     A database in which the tables can't be made fails as `server`, and nothing else is tried. Raises
     DatabaseUnavailable when it can't be reached.
     """
-    with Ground(place) as ground:
-        began = time.monotonic()
+    began = time.monotonic()
+    over = Event()
+    with Ground(place, over) as ground:
         try:
             ground.app.migrate()
             ground.app.store.run(ground.statements.make_effects)
@@ -68,34 +70,37 @@ def verify(place: Place, seen: Callable[[Finding], None]) -> list[Finding]:
             raise
         except DatabaseError as error:
             return _not_here(error, time.monotonic() - began, seen)
-        with ThreadPoolExecutor(AT_A_TIME, thread_name_prefix="dibs-verify") as threads:
-            order = [*SLOW, *(name for name in CHECKS if name not in SLOW)]
-            futures: list[Future[Finding]] = [threads.submit(_find, name, ground) for name in order]
-            try:
-                for future in as_completed(futures):
-                    seen(future.result())
-            except BaseException:
-                ground.over()
-                threads.shutdown(wait=False, cancel_futures=True)
-                raise
-        found = {finding.name: finding for finding in (future.result() for future in futures)}
+    order = [*SLOW, *(name for name in CHECKS if name not in SLOW)]
+    with ThreadPoolExecutor(AT_A_TIME, thread_name_prefix="dibs-verify") as threads:
+        futures = [threads.submit(_find, name, place, over) for name in order]
+        try:
+            for future in as_completed(futures):
+                seen(future.result())
+        except BaseException:
+            over.set()  # what runs gives up, and ends its workers, before the pool's block is left
+            threads.shutdown(wait=False, cancel_futures=True)
+            raise
+    found = {finding.name: finding for finding in (future.result() for future in futures)}
     return [found[name] for name in CHECKS]
 
 
 def _not_here(error: DatabaseError, seconds: float, seen: Callable[[Finding], None]) -> list[Finding]:
     findings = [Finding("server", Outcome.FAIL, _line(error), round(seconds, 3))]
     findings += [
-        Finding(name, Outcome.SKIPPED, "no tables could be made to try it on", 0.0) for name in CHECKS if name != "server"
+        Finding(name, Outcome.SKIPPED, "no tables could be made to try it on", 0.0)
+        for name in CHECKS
+        if name != "server"
     ]
     for finding in findings:
         seen(finding)
     return findings
 
 
-def _find(name: str, ground: Ground) -> Finding:
+def _find(name: str, place: Place, over: Event) -> Finding:
     began = time.monotonic()
     try:
-        outcome, evidence = Outcome.PASS, CHECKS[name](ground)
+        with Ground(place, over) as ground:
+            outcome, evidence = Outcome.PASS, CHECKS[name](ground)
     except Skipped as reason:
         outcome, evidence = Outcome.SKIPPED, _line(reason)
     except Failed as failure:

@@ -69,5 +69,3 @@ class Tasks:
 
         self.stay: SyncTask[[float], int] = stay
         self.book: SyncTask[[Pause, float], None] = book
-
-

@@ -9,9 +9,9 @@ from dibs.ops import Op, execute, fetch
 
 
 class VerifyingInnoDB(Verifying):
-    # By SHOW, which leaves out what a server does not know.
+    # The server's own, since dibs' sessions have some set. By SHOW, which leaves out what a server does not know.
     SETTINGS: ClassVar[str] = """
-        SHOW VARIABLES WHERE Variable_name IN ('version', 'read_only', 'super_read_only', 'log_bin', 'binlog_format',
+        SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'read_only', 'super_read_only', 'log_bin', 'binlog_format',
             'transaction_isolation', 'tx_isolation')
     """
     ENGINE: ClassVar[str] = """
