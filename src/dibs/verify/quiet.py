@@ -72,7 +72,7 @@ def ids(claims: list[Claim]) -> list[int]:
 
 
 def ms(seconds: float) -> str:
-    return f"{seconds * 1000:.1f} ms"
+    return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:,.1f} s"
 
 
 def server(ground: Ground) -> str:
@@ -105,7 +105,7 @@ def clock(ground: Ground) -> str:
         way = (after - before).total_seconds()
         readings.append((way, (theirs - before - timedelta(seconds=way / 2)).total_seconds()))
     way, apart = min(readings)
-    evidence = f"the database is {abs(apart):.3f} s {'ahead' if apart > 0 else 'behind'}, ± {way / 2:.3f} s"
+    evidence = f"the database is {ms(abs(apart))} {'ahead' if apart > 0 else 'behind'}, ± {ms(way / 2)}"
     if abs(apart) > MOST_APART + way / 2:
         raise Failed(f"{evidence}: set both by NTP, or times that your code makes (run_at) come early or late by that")
     return evidence
