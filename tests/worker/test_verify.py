@@ -188,11 +188,11 @@ def at_work(db: Database, folder: Path) -> Iterator[tuple[subprocess.Popen[str],
     )
     try:
 
-        def with_one_frozen() -> list[psutil.Process] | None:
+        def with_one_frozen() -> list[psutil.Process]:
             assert running.poll() is None
             workers = psutil.Process(running.pid).children()
             frozen = any(worker.status() == psutil.STATUS_STOPPED for worker in workers if worker.is_running())
-            return workers if frozen else None
+            return workers if frozen else []
 
         yield running, wait_for(with_one_frozen, what="a worker that stands still")
     finally:
@@ -223,6 +223,7 @@ def test_nothing_outlives_it(db: Database, tmp_path: Path, number: signal.Signal
             return ended if leftovers(db) == [] else None
 
         ended = wait_for(removed, what="what was left over to be removed")
+        assert ended is not None
         assert "has left over" in said
         assert [name for name, outcome in outcomes(ended).items() if outcome == "FAIL"] == ["clock"]
         assert "is 3,600.0 s ahead" in evidence(ended, "clock")

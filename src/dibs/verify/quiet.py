@@ -88,10 +88,10 @@ def _notifications(ground: Ground) -> str:
         ground.tasks.stay.using(queue="heard").enqueue(0.0)
         began = time.monotonic()
         if connection.hear(HEARD_WITHIN):
-            return f"LISTEN heard after {ms(time.monotonic() - began)}"
+            return f"notifications heard after {ms(time.monotonic() - began)}"
     finally:
         connection.close()
-    return f"LISTEN is not heard (a pooler between?): idle workers poll every {DEAF_POLL:g} s instead"
+    return f"notifications are not heard (a pooler between?): idle workers poll every {DEAF_POLL:g} s instead"
 
 
 def clock(ground: Ground) -> str:
