@@ -37,7 +37,7 @@ def verify(dibs: Dibs, as_json: bool) -> None:
     """Try dibs' promises on your database, before you go live.
 
     Worker processes are killed, frozen and cut off; all on scratch tables, which are removed. Your jobs are not touched.
-    Takes about half a minute. A line for each promise: PASS, FAIL or SKIPPED with what was seen. Leaves with 1 if
+    Takes some seconds, under a minute if much fails. A line for each promise: PASS, FAIL or SKIPPED with what was seen. Leaves with 1 if
     something failed.
     """
     report = _report(dibs)

@@ -106,7 +106,9 @@ def lost_connection(ground: Ground) -> str:
     ground.until(lambda: worker.says("began", job), f"a worker has begun job {job}")
     ended = _end_sessions(ground, worker)
     if not ended:
-        raise Skipped("the worker's sessions can't be told on the server: a pooler, or a name in the URL")
+        raise Skipped(
+            "the worker's sessions can't be told on the server: a pooler between, or an application_name in the URL"
+        )
     record = ground.until_done(job)
     began = time.monotonic()
     following = ground.tasks.stay.using(queue=queue).enqueue(0.0).id

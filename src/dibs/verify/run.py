@@ -32,8 +32,8 @@ CHECKS: dict[str, Check] = {
     "lost connection": faults.lost_connection,
 }
 
-#: Checks at a time. Those with processes mostly wait for a lease to end.
-AT_A_TIME = 4
+#: Checks at a time: the slow ones, which mostly wait for a lease to end, and two more.
+AT_A_TIME = 6
 
 #: Those that take longest begin first.
 SLOW = ("exactly once", "fencing", "crash recovery", "lost connection")
@@ -113,5 +113,6 @@ def _find(name: str, place: Place, over: Event) -> Finding:
 
 
 def _line(error: Exception) -> str:
-    """Return an error's text on one line."""
-    return "; ".join(part.strip() for part in str(error).splitlines() if part.strip()) or type(error).__name__
+    """Return an error's text on one line, without marks that point into the line above."""
+    parts = [part.strip() for part in str(error).splitlines()]
+    return "; ".join(part for part in parts if part.strip("^~")) or type(error).__name__
