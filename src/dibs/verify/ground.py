@@ -34,7 +34,7 @@ T = TypeVar("T")
 LEASE = 2.0
 
 #: Seconds that a check may take, and after which what it waits for has not happened.
-PATIENCE = 25.0
+PATIENCE = 40.0
 
 #: How often (seconds) it is looked whether it has.
 LOOK_EVERY = 0.05

@@ -32,23 +32,22 @@ class Tasks:
         statements = verifying(app.dialect)
 
         @app.task(name=STAY, queue="verify")
-        def stay(seconds: float) -> int:
-            """Take this long in the first run, and no time in a later one; return the process's id."""
+        def stay(seconds: float, later: float = 0.0) -> int:
+            """Take this long in the first run, and `later` in another one; return the process's id."""
             job = current_job()
             say("began", job.id, job.claims)
-            if job.claims == 1:
-                time.sleep(seconds)
+            time.sleep(seconds if job.claims == 1 else later)
             return os.getpid()
 
         @app.task(name=BOOK, queue="verify")
-        def book(pause: Pause, seconds: float) -> None:
-            """Write an effect and finish in one transaction; the first run pauses on its way."""
+        def book(pause: Pause, seconds: float, later: float = 0.0) -> None:
+            """Write an effect and finish in one transaction; the first run pauses on its way, another one `later`."""
             job = current_job()
 
             def reached(place: Pause) -> None:
                 say(place, job.id, job.claims)
-                if job.claims == 1 and pause == place:
-                    time.sleep(seconds)
+                if pause == place:
+                    time.sleep(seconds if job.claims == 1 else later)
 
             reached("begin")
             connection = app.store.open()
@@ -67,5 +66,5 @@ class Tasks:
             finally:
                 connection.close()
 
-        self.stay: SyncTask[[float], int] = stay
-        self.book: SyncTask[[Pause, float], None] = book
+        self.stay: SyncTask[..., int] = stay
+        self.book: SyncTask[..., None] = book
