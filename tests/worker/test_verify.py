@@ -48,7 +48,7 @@ def leftovers(db: Database) -> list[str]:
 
 
 def verify(db: Database, folder: Path, *, url: str | None = None, before: str = "pass") -> Ended:
-    return process(["verify", "--json"], folder, url=url or db.url, before=before)
+    return process(["verify", "--json"], folder, url=url or db.url, before=before, timeout=90)
 
 
 def outcomes(ended: Ended) -> dict[str, str]:
@@ -222,7 +222,7 @@ def test_nothing_outlives_it(db: Database, tmp_path: Path, number: signal.Signal
             said += ended.err
             return ended if leftovers(db) == [] else None
 
-        ended = wait_for(removed, what="what was left over to be removed")
+        ended = wait_for(removed, within=60, what="what was left over to be removed")
         assert ended is not None
         assert "has left over" in said
         assert [name for name, outcome in outcomes(ended).items() if outcome == "FAIL"] == ["clock"]

@@ -110,11 +110,11 @@ def exactly_once(ground: Ground) -> str:
 
 
 def lost_connection(ground: Ground) -> str:
-    """A worker whose sessions are all ended settles the job that it runs, and goes on working."""
+    """A worker whose sessions are all ended renews and settles the job that it runs, and goes on working."""
     if not ground.statements.has_sessions:
         raise Skipped("this database is a file: there is no session to lose")
     queue = "lost connection"
-    job = ground.tasks.stay.using(queue=queue).enqueue(LEASE).id
+    job = ground.tasks.stay.using(queue=queue).enqueue(2 * LEASE).id
     worker = ground.worker(queue)
     ground.until(lambda: worker.says("began", job), f"a worker has begun job {job}")
     ended = _end_sessions(ground, worker)
