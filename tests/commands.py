@@ -97,7 +97,9 @@ def environment(url: str | None = None) -> dict[str, str]:
     return variables if url is None else variables | {"DIBS_DATABASE_URL": url}
 
 
-def process(arguments: Sequence[str], folder: Path, *, url: str | None = None, before: str = "pass") -> Ended:
+def process(
+    arguments: Sequence[str], folder: Path, *, url: str | None = None, before: str = "pass", timeout: float = 30
+) -> Ended:
     """Run `dibs` as a process in a folder; `before` is code that runs before it."""
     code = f"import sys\n{before}\nfrom dibs.__main__ import main\nmain()"
     ended = subprocess.run(
@@ -106,6 +108,6 @@ def process(arguments: Sequence[str], folder: Path, *, url: str | None = None, b
         env=environment(url),
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=timeout,
     )
     return Ended(ended.returncode, ended.stdout, ended.stderr)

@@ -27,7 +27,7 @@ LAYERS = [
     {"worker"},
     {"checks"},
     {"cli"},
-    {"bench", "demo", "contrib", "testing", "__main__", "__init__"},
+    {"bench", "verify", "demo", "contrib", "testing", "__main__", "__init__"},
 ]
 RANKS = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 

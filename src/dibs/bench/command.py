@@ -173,7 +173,7 @@ def measured_place(url: str | Dibs | None, module: str | None, *, yes: bool) -> 
             say(warning)
         else:
             click.confirm(f"dibs: {warning}; go on?", abort=True, err=True)
-        with _ended_by_signals(), scratch(dibs, say) as place:
+        with ended_by_signals(), scratch(dibs, say) as place:
             yield place, str(dibs.url)
     except Exception as error:
         if is_of_a_driver(error):  # the bench asks much of a server by hand, and has nothing to try again
@@ -184,7 +184,7 @@ def measured_place(url: str | Dibs | None, module: str | None, *, yes: bool) -> 
 
 
 @contextmanager
-def _ended_by_signals() -> Iterator[None]:
+def ended_by_signals() -> Iterator[None]:
     """Let SIGTERM and SIGHUP end the block as Ctrl-C does: what was made is removed."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:

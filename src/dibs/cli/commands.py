@@ -28,6 +28,7 @@ COMMANDS = {
     "pause": ("dibs.cli.pauses", "Let no job of a queue start any more."),
     "resume": ("dibs.cli.pauses", "Let a paused queue go on."),
     "prune": ("dibs.cli.prune", "Delete finished jobs whose retention is over."),
+    "verify": ("dibs.verify.command", "Try dibs' promises on your database, before you go live."),
     "bench": ("dibs.bench.command", "Measure dibs on your database, and name the limit it runs into."),
     "demo": ("dibs.demo.command", "See dibs at work on real files while a worker is killed."),
 }
