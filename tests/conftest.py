@@ -15,6 +15,33 @@ from databases import NAMES, Database, migrated
 T = TypeVar("T")
 
 
+#: Tests of tools and frameworks around dibs, which take long: on one version of each database. What an older or newer
+#: version does differently shows in all others; scripts/matrix runs everything on every version.
+ON_ONE_VERSION = (
+    "contrib/django",
+    "testing",
+    "worker/test_bench.py",
+    "worker/test_verify.py",
+    "worker/test_web_servers.py",
+)
+FURTHER_VERSIONS = ("[postgres14", "[mariadb11")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what a second version of the same database says nothing new about."""
+    here = Path(__file__).parent
+    left_out = [
+        item
+        for item in items
+        if any(version in item.nodeid for version in FURTHER_VERSIONS)
+        and item.path.relative_to(here).as_posix().startswith(ON_ONE_VERSION)
+    ]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        gone = set(left_out)
+        items[:] = [item for item in items if item not in gone]
+
+
 @pytest.fixture(scope="session")
 def _databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Database]]:
     made: dict[str, Database] = {}

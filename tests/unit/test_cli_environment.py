@@ -18,6 +18,7 @@ from dibs.cli.worker import _level, worker
 VARIABLES: dict[str, tuple[str, str, Any]] = {
     "DIBS_WORKER_QUEUE": ("mail, slow exports", "queues", ("mail", "slow exports")),
     "DIBS_WORKER_CONCURRENCY": ("7", "concurrency", 7),
+    "DIBS_WORKER_AHEAD": ("0", "ahead", 0),
     "DIBS_WORKER_LEASE": ("2m", "lease", 120.0),
     "DIBS_WORKER_GRACE": ("90", "grace", 90.0),
     "DIBS_WORKER_BURST": ("true", "burst", True),
