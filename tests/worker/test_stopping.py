@@ -39,7 +39,7 @@ def test_jobs_in_free_slots_that_had_not_begun(site: Site[Program]) -> None:
     held are alike, and each job was started exactly as often as its attempts say."""
     worker = site.start(concurrency=10)
     site.learn_that_notes_are_quick()
-    jobs = [job.id for job in site.app.enqueue_many(site.program.note.call(number=n) for n in range(20_000))]
+    jobs = [job.id for job in site.app.enqueue_many(site.program.nap.call(seconds=0.001) for _ in range(20_000))]
     wait_for(lambda: len(site.diary.starts()) > 500, every=0.005, what="the worker to be in full swing")
     worker.terminate()
     assert worker.wait(10) == 0
