@@ -16,17 +16,12 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any, ClassVar
 
+from dibs.dialects.claims import CLAIM_COLUMNS
 from dibs.dialects.here import Here
 from dibs.dialects.people import People
 from dibs.dialects.urls import DatabaseUrl
 from dibs.jobs import Claim, Enqueued, Lane, NewJob, Position, Renewal, Settled, Verdict
 from dibs.ops import Op, Row, Value, fetch
-
-#: What a claim reads of a job, in the order that `claims_from` wants; `{now}` is the claim's own moment.
-CLAIM_COLUMNS = (
-    "id, queue, task, payload, priority, attempts, max_attempts, crashes, releases, claims, run_at, task_key, "
-    "key_until, retention, errors, meta, checkpoint, created_at, {now}, started_at"
-)
 
 
 class Dialect(People, Here):
@@ -102,31 +97,7 @@ class Dialect(People, Here):
 
     def claims_from(self, rows: Iterable[Row]) -> list[Claim]:
         """Turn rows of CLAIM_COLUMNS into claims, in the order of the lane (RETURNING has none)."""
-        claims = [
-            Claim(
-                id=row[0],
-                queue=row[1],
-                task=row[2],
-                payload=row[3],
-                priority=row[4],
-                attempts=row[5],
-                max_attempts=row[6],
-                crashes=row[7],
-                releases=row[8],
-                claims=row[9],
-                position=Position(row[10], row[0]),
-                task_key=row[11],
-                key_until=row[12],
-                retention=row[13],
-                errors=row[14],
-                meta=row[15],
-                checkpoint=row[16],
-                created_at=self.moment(row[17]),
-                claimed_at=self.moment(row[18]),
-                started=row[19] is not None,
-            )
-            for row in rows
-        ]
+        claims = [self.claim_from(row) for row in rows]
         claims.sort(key=lambda claim: claim.position)
         return claims
 

@@ -6,13 +6,18 @@ One job at a time, by its id: a lane's claim takes what is due by the clock at w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import ClassVar, NamedTuple
 
+from dibs.dialects.claims import CLAIM_COLUMNS, Claims
 from dibs.dialects.reports import Reports
 from dibs.jobs import Claim, Position
 from dibs.ops import Op, execute, fetch
 from dibs.states import State
+
+#: What a claim reads, with what is JSON as text.
+_CLAIM_AS_TEXT = re.sub(r"\b(payload|errors|meta|checkpoint)\b", r"\1{as_text}", CLAIM_COLUMNS)
 
 
 class Seen(NamedTuple):
@@ -25,13 +30,11 @@ class Seen(NamedTuple):
     cancelling: bool
 
 
-class Here(Reports):
+class Here(Reports, Claims):
     """Ops of whoever runs jobs without a worker."""
 
-    SEE: ClassVar[str] = """
-        SELECT id, queue, task, payload{as_text}, priority, attempts, max_attempts, crashes, releases, claims, run_at,
-            task_key, key_until, retention, errors{as_text}, meta{as_text}, checkpoint{as_text}, created_at, {now},
-            started_at, status, result{as_text}, error, cancel_requested_at
+    SEE: ClassVar[str] = f"""
+        SELECT {_CLAIM_AS_TEXT}, status, result{{as_text}}, error, cancel_requested_at
         FROM dibs_jobs WHERE id = :id
     """
 
@@ -41,28 +44,8 @@ class Here(Reports):
         if not rows:
             return None
         (row,) = rows
-        claim = Claim(
-            id=row[0],
-            queue=row[1],
-            task=row[2],
-            payload=row[3],
-            priority=row[4],
-            attempts=row[5],
-            max_attempts=row[6],
-            crashes=row[7],
-            releases=row[8],
-            claims=row[9],
-            position=Position(self.moment(row[10]), row[0]),
-            task_key=row[11],
-            key_until=row[12],
-            retention=row[13],
-            errors=row[14],
-            meta=row[15],
-            checkpoint=row[16],
-            created_at=self.moment(row[17]),
-            claimed_at=self.moment(row[18]),
-            started=row[19] is not None,
-        )
+        claim = self.claim_from(row)
+        claim.position = Position(self.moment(claim.position.run_at), claim.id)
         return Seen(claim, State(row[20]), row[21], row[22], row[23] is not None)
 
     BEGIN_ONE: ClassVar[str] = """

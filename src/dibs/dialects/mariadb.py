@@ -7,7 +7,7 @@ from typing import ClassVar, cast
 
 import msgspec
 
-from dibs.dialects.dialect import CLAIM_COLUMNS
+from dibs.dialects.claims import CLAIM_COLUMNS
 from dibs.dialects.mysql import DUE_SINCE, MySQL
 from dibs.jobs import Lane, Position
 from dibs.ops import Op, Row, Value, fetch

@@ -20,7 +20,7 @@ from typing import ClassVar
 
 import msgspec
 
-from dibs.dialects.dialect import CLAIM_COLUMNS
+from dibs.dialects.claims import CLAIM_COLUMNS
 from dibs.dialects.innodb import AS_IT_IS, InnoDB
 from dibs.dialects.mysql_enqueuing import NAME, MySQLEnqueue, text_of
 from dibs.jobs import Claim, Lane, Position, Renewal, Settled, Verdict

@@ -18,7 +18,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from dibs.dialects.dialect import CLAIM_COLUMNS, Dialect
+from dibs.dialects.claims import CLAIM_COLUMNS
+from dibs.dialects.dialect import Dialect
 from dibs.dialects.postgres_enqueuing import PostgresEnqueue
 from dibs.dialects.postgres_lanes import PostgresLanes
 from dibs.dialects.spelling import utc

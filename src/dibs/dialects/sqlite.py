@@ -21,7 +21,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from dibs.dialects.dialect import CLAIM_COLUMNS, Dialect
+from dibs.dialects.claims import CLAIM_COLUMNS
+from dibs.dialects.dialect import Dialect
 from dibs.dialects.enqueuing import Key, KeyedEnqueue, alike
 from dibs.dialects.spelling import utc
 from dibs.dialects.urls import DatabaseUrl
