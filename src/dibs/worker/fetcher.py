@@ -141,6 +141,8 @@ class Fetcher:
     def wake(self, queue: str | None = None, moment: Any | None = None) -> None:
         """Claim now: somebody said that there is something due (in this queue, since this moment of the database's)."""
         if queue is not None:
+            if self._queues is not None and queue not in self._queues:
+                return  # somebody else's: to look for its lanes anew would be a statement for each job of theirs
             self._lookout.told(queue, moment)
         self._pause = 0.0
         self._next_claim = 0.0
