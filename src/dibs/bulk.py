@@ -61,7 +61,7 @@ class Bulk:
             outcomes += self._outcomes(chunk, answers)
             if self._kept > MOST_KEPT:
                 self._forgot = True
-                self._chunks[number] = []
+                self._chunks[: number + 1] = [[] for _ in range(number + 1)]
             number += 1
         return outcomes
 
