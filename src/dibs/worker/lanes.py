@@ -37,6 +37,11 @@ MOST_PAST = 1_000
 LOOK_BACK = 1.0
 
 
+def rest_after(cost: float, *, longest: float) -> float:
+    """Return for how long (seconds) not to do again what took `cost`, so that it keeps to its share."""
+    return min(cost / SHARE, longest)
+
+
 @dataclass(slots=True)
 class _Cursor:
     position: Position | None = None

@@ -12,7 +12,7 @@ from typing import Any
 
 from dibs.jobs import Lane, Position
 from dibs.store import Store
-from dibs.worker.lanes import DEAR, LONGEST_UNSEEN, SHARE, Horizon, Lanes
+from dibs.worker.lanes import DEAR, LONGEST_UNSEEN, Horizon, Lanes, rest_after
 from dibs.worker.slots import Slots
 
 #: How often (seconds) the lanes are looked for anew while there is work.
@@ -99,7 +99,7 @@ class Lookout:
         """Return for how long (seconds) not to ask, so that asking keeps to its share as full scans do: it walks over
         the dead rows of each lane, which a held snapshot makes many. A single slow answer says nothing."""
         cost = min(self._costs)
-        return min(cost / SHARE, LONGEST_UNSEEN) if cost > DEAR else 0.0
+        return rest_after(cost, longest=LONGEST_UNSEEN) if cost > DEAR else 0.0
 
     def lanes(self) -> list[Lane]:
         """Return the lanes, in no order that means anything."""

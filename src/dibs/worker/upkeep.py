@@ -16,6 +16,7 @@ from dibs.errors import CodeTooOld, DatabaseError, DatabaseUnavailable
 from dibs.jobs import Expired
 from dibs.store import Store
 from dibs.worker.health import Beat
+from dibs.worker.lanes import rest_after
 from dibs.worker.outage import Outage
 
 logger = logging.getLogger("dibs")
@@ -37,9 +38,8 @@ POSTPONE = 3_600.0
 #: How soon (seconds) past leases are looked at again, to see whether their rows stay free.
 SOON = 1.0
 
-#: The share of the time that looking for past leases may take, and the longest (seconds) that it rests for it: under a held
-#: snapshot a look walks over the dead entries of all that ever ran.
-SHARE = 0.05
+#: Looking for past leases keeps to its share as full scans do, resting so long (seconds) at most: under a held snapshot a look
+#: walks over the dead entries of all that ever ran.
 LONGEST_REST = 30.0
 
 #: One chore goes on for this long (seconds) at most, then the others have their turn.
@@ -129,7 +129,7 @@ class Upkeep:
         find = partial(self._dialect.find_past, reachable=self._store.reachable(), limit=LOOK_BATCH)
         start = time.monotonic()
         past = self._store.run(find)
-        self._rest = min((time.monotonic() - start) / SHARE, LONGEST_REST)
+        self._rest = rest_after(time.monotonic() - start, longest=LONGEST_REST)
         found = self._store.run(partial(self._dialect.past_leases, past)) if past else {}
         now = time.monotonic()
         self._past = {claim: self._past.get(claim, now) for claim in found}
