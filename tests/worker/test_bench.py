@@ -20,22 +20,10 @@ import pytest
 from commands import Ended, environment, process, write_jobs
 from conftest import wait_for
 from databases import Database
-from dibs import ops
 from dibs.bench.comparison import Comparison
 from dibs.bench.figures import Result
 from dibs.dialects.bench import measuring
-
-
-def leftovers(db: Database) -> list[str]:
-    """Return what runs of the bench have left in a database, or beside it."""
-    app = db.app()
-    if (file := app.url.file) is not None:
-        return [path.name for path in file.parent.glob("*-bench-*")]
-    connection = db.connect()
-    try:
-        return list(ops.run(measuring(app.dialect).tables(), connection))
-    finally:
-        connection.close()
+from leftovers import leftovers
 
 
 def bench(db: Database, folder: Path, *arguments: str) -> Ended:

@@ -18,8 +18,7 @@ import pytest
 from commands import Ended, environment, process
 from conftest import wait_for
 from databases import Database
-from dibs import ops
-from dibs.dialects.bench import measuring
+from leftovers import leftovers
 
 NAMES = [
     "server",
@@ -33,18 +32,6 @@ NAMES = [
     "exactly once",
     "lost connection",
 ]
-
-
-def leftovers(db: Database) -> list[str]:
-    """Return what runs have left in a database, or beside it."""
-    app = db.app()
-    if (file := app.url.file) is not None:
-        return [path.name for path in file.parent.glob("*-bench-*")]
-    connection = db.connect()
-    try:
-        return list(ops.run(measuring(app.dialect).tables(), connection))
-    finally:
-        connection.close()
 
 
 def verify(db: Database, folder: Path, *, url: str | None = None, before: str = "pass") -> Ended:
