@@ -1,4 +1,4 @@
-"""What the commands of health and shapes share: numbers, servers that are given, the machine, how they are ended."""
+"""What the commands of the benchmarks share: numbers, servers that are given, the machine, how they are ended."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import argparse
 import os
 import platform
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import FrameType
 from urllib.parse import urlsplit
 
-from peers.cli import SCHEMES
+SCHEMES = {"postgresql": "postgres", "postgres": "postgres", "mysql": "mysql", "mariadb": "mariadb"}
 
 
 def positive(text: str) -> int:
@@ -41,15 +41,23 @@ def parser(name: str, description: str, measures: Sequence[str]) -> argparse.Arg
 def parsed(made: argparse.ArgumentParser, arguments: Sequence[str], measures: Sequence[str]) -> argparse.Namespace:
     """Parse the command line; exit with 2 and a sentence where a name is unknown. `given` has the servers by kind."""
     asked = made.parse_args(arguments)
-    for what, given, known in (
-        ("measure", asked.measures, measures),
-        ("kind of server", [urlsplit(url).scheme for url in asked.url], list(SCHEMES)),
-    ):
+    refuse_unknown(made, ("measure", asked.measures, measures))
+    asked.given = servers_given(made, asked.url)
+    asked.measures = asked.measures or list(measures)
+    return asked
+
+
+def servers_given(made: argparse.ArgumentParser, urls: Sequence[str]) -> dict[str, str]:
+    """Return the servers that `--url` names, by kind; exit with 2 and a sentence where a kind is unknown."""
+    refuse_unknown(made, ("kind of server", [urlsplit(url).scheme for url in urls], list(SCHEMES)))
+    return {SCHEMES[urlsplit(url).scheme]: url for url in urls}
+
+
+def refuse_unknown(made: argparse.ArgumentParser, *names: tuple[str, Iterable[str], Sequence[str]]) -> None:
+    """Exit with 2 and a sentence at the first of `(what, given, known)` where a given name is not known."""
+    for what, given, known in names:
         if wrong := [name for name in given if name not in known]:
             made.error(f"no such {what}: {', '.join(wrong)} (there are {', '.join(known)})")
-    asked.measures = asked.measures or list(measures)
-    asked.given = {SCHEMES[urlsplit(url).scheme]: url for url in asked.url}
-    return asked
 
 
 def end_like_ctrl_c() -> None:

@@ -17,13 +17,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
-import signal
 from collections.abc import Sequence
-from types import FrameType
-from urllib.parse import urlsplit
 
+from ours.command import end_like_ctrl_c, machine, positive, refuse_unknown, servers_given
 from servers.errors import Unavailable
 from servers.progress import say
 
@@ -34,8 +30,6 @@ from peers.peer import PEERS, RAW
 from peers.process import Failed
 from peers.report import lines
 
-SCHEMES = {"postgresql": "postgres", "postgres": "postgres", "mysql": "mysql", "mariadb": "mariadb"}
-
 
 def main(arguments: Sequence[str]) -> int:
     """Measure, print, and return the exit code."""
@@ -43,22 +37,21 @@ def main(arguments: Sequence[str]) -> int:
     if asked.list:
         _list()
         return 0
-    signal.signal(signal.SIGTERM, _leave)
-    given = {SCHEMES[urlsplit(url).scheme]: url for url in asked.url}
+    end_like_ctrl_c()
     size = Size(asked.jobs, asked.singles, asked.samples, asked.seconds)
     rows: list[Row] = []
     failed = 0
     try:
         for measure in MEASURES:
             if not asked.measures or measure.name in asked.measures:
-                failed += _measure(measure, asked, given, size, rows)
+                failed += _measure(measure, asked, asked.given, size, rows)
     except KeyboardInterrupt:
         say("stopped; this is what was measured so far")
         failed += 1
     if asked.json:
-        print(json.dumps({"machine": _machine(), "rows": [row.plain() for row in rows]}, indent=1))
+        print(json.dumps({"machine": machine(), "rows": [row.plain() for row in rows]}, indent=1))
     else:
-        print(", ".join(f"{name} {value}" for name, value in _machine().items()))
+        print(", ".join(f"{name} {value}" for name, value in machine().items()))
         for line in lines(rows):
             print(line)
     return 1 if failed else 0
@@ -90,13 +83,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("measures", nargs="*", metavar="measure", help=f"which (all unless said): {', '.join(names)}")
     parser.add_argument("--only", action="append", default=[], metavar="PEER", help="beside this one only; repeatable")
     parser.add_argument("--kind", action="append", choices=KINDS, help="on this database only; repeatable")
-    parser.add_argument("--pairs", type=_positive, default=7, help="alternating pairs (7)")
+    parser.add_argument("--pairs", type=positive, default=7, help="alternating pairs (7)")
     parser.add_argument(
-        "--jobs", type=_positive, default=20_000, help="jobs in a drain, and a fifth of those in a bulk (20000)"
+        "--jobs", type=positive, default=20_000, help="jobs in a drain, and a fifth of those in a bulk (20000)"
     )
-    parser.add_argument("--singles", type=_positive, default=2_000, help="jobs where each costs a round trip (2000)")
-    parser.add_argument("--samples", type=_positive, default=200, help="jobs in a measure of latency (200)")
-    parser.add_argument("--seconds", type=_positive, default=30, help="of an idle worker (30)")
+    parser.add_argument("--singles", type=positive, default=2_000, help="jobs where each costs a round trip (2000)")
+    parser.add_argument("--samples", type=positive, default=200, help="jobs in a measure of latency (200)")
+    parser.add_argument("--seconds", type=positive, default=30, help="of an idle worker (30)")
     parser.add_argument(
         "--url", action="append", default=[], help="use this server instead of a throwaway one of its kind; repeatable"
     )
@@ -109,36 +102,15 @@ def _asked(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the command line; exit with 2 and a sentence where a name is unknown."""
     parser = _parser()
     asked = parser.parse_args(arguments)
-    for what, given, known in (
+    refuse_unknown(
+        parser,
         ("measure", asked.measures, [measure.name for measure in MEASURES]),
         ("peer", asked.only, [peer.name for peer in (*PEERS, RAW)]),
-        ("kind of server", [urlsplit(url).scheme for url in asked.url], list(SCHEMES)),
-    ):
-        if wrong := [name for name in given if name not in known]:
-            parser.error(f"no such {what}: {', '.join(wrong)} (there are {', '.join(known)})")
+    )
+    asked.given = servers_given(parser, asked.url)
     return asked
-
-
-def _positive(text: str) -> int:
-    if (number := int(text)) < 1:
-        raise ValueError(text)
-    return number
 
 
 def _list() -> None:
     for peer in (*PEERS, RAW):
         print(f"{peer.name}: {', '.join(peer.pins) or 'on the tables of dibs'}; {peer.note}")
-
-
-def _machine() -> dict[str, str]:
-    return {
-        "Python": platform.python_version(),
-        "cores": str(os.cpu_count()),
-        "system": platform.platform(terse=True),
-        "load": f"{os.getloadavg()[0]:.1f}",  # ours too, at the end; far above the cores, and others were at work
-    }
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    """Stop as Ctrl-C does: what was started is ended, what was measured is printed."""
-    raise KeyboardInterrupt
