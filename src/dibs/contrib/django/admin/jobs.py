@@ -11,6 +11,7 @@ from django.contrib import admin, messages
 from dibs.contrib.django import app
 from dibs.contrib.django.admin import shown
 from dibs.contrib.django.admin.lists import NearPaginator, QueueFilter, TaskFilter
+from dibs.contrib.django.admin.looking import LookingAdmin
 from dibs.contrib.django.models import Job
 from dibs.errors import KeyTaken
 
@@ -21,7 +22,7 @@ _LARGE = ("payload", "result", "error", "errors", "cancel_reason", "meta", "prog
 _CHUNK = 1000
 
 
-class JobAdmin(admin.ModelAdmin):
+class JobAdmin(LookingAdmin):
     """Whoever may change jobs may cancel and requeue them; whoever may view them sees them."""
 
     list_display = ("id", "status", "queue", "task", "tried", "run_at", "finished_at", "key")
@@ -54,15 +55,6 @@ class JobAdmin(admin.ModelAdmin):
         "last_checkpoint",
         "beside",
     )
-
-    def has_add_permission(self, request: Any) -> bool:
-        return False
-
-    def has_change_permission(self, request: Any, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: Any, obj: Any = None) -> bool:
-        return False
 
     def has_operate_permission(self, request: Any) -> bool:
         return bool(request.user.has_perm("dibs.change_job"))

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.contrib import admin, messages
+from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
 from dibs.contrib.django import app
+from dibs.contrib.django.admin.looking import LookingAdmin
 from dibs.errors import InvalidArgument
 from dibs.states import State
 
 
-class QueueAdmin(admin.ModelAdmin):
+class QueueAdmin(LookingAdmin):
     """Whoever may change queues may pause and resume them; whoever may view them sees them."""
-
-    def has_add_permission(self, request: Any) -> bool:
-        return False
-
-    def has_change_permission(self, request: Any, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: Any, obj: Any = None) -> bool:
-        return False
 
     def _may_steer(self, request: Any) -> bool:
         return bool(request.user.has_perm("dibs.change_queue"))
