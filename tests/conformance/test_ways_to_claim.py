@@ -9,11 +9,11 @@ import pytest
 
 from databases import Database
 from dibs import ops
-from dibs.bench.scratch import Place, scratch
 from dibs.bindings.binding import OwnConnection
 from dibs.dialects.bench import Measuring, measuring
 from dibs.dialects.bench.measuring import Strategy
 from dibs.ops import Fetch
+from dibs.scratch import Place, scratch
 from dibs.troubles import Trouble
 
 ROWS = 5_000

@@ -25,7 +25,7 @@ LAYERS = [
     {"connections", "orders"},
     {"app"},
     {"worker"},
-    {"checks"},
+    {"checks", "scratch"},
     {"cli"},
     {"bench", "verify", "demo", "contrib", "testing", "__main__", "__init__"},
 ]

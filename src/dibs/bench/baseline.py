@@ -14,9 +14,9 @@ from dibs.bench.limits import Seen
 from dibs.bench.machine import Stopwatch
 from dibs.bench.meter import Reading
 from dibs.bench.progress import progress
-from dibs.bench.scratch import Place
 from dibs.bindings.binding import OwnConnection
 from dibs.dialects.bench import Measuring, measuring
+from dibs.scratch import Place
 
 #: So often the round trip is measured, and a commit.
 TRIPS = 200

@@ -20,11 +20,11 @@ import msgspec
 from dibs import ops
 from dibs.bench.meter import Counted, Reading, Waiting, reading
 from dibs.bench.redis_list import RedisPlace
-from dibs.bench.scratch import Place
 from dibs.bindings import connector
 from dibs.cli.secrets import hide
 from dibs.dialects.bench import Measuring, measuring
 from dibs.dialects.bench.measuring import Strategy
+from dibs.scratch import Place
 from dibs.troubles import Trouble
 
 #: The longest pause (seconds) after a try that came to nothing and waited for nobody; the pauses are random.

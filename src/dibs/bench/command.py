@@ -16,12 +16,12 @@ from dibs.bench.baseline import Baseline
 from dibs.bench.figures import Result
 from dibs.bench.measures import Asked, Bench
 from dibs.bench.report import last_word, lines
-from dibs.bench.scratch import Place, scratch
 from dibs.cli.apps import load
 from dibs.cli.options import json_option, url_option
 from dibs.cli.output import print_json
 from dibs.cli.run import say
 from dibs.errors import DatabaseError
+from dibs.scratch import Place, scratch
 from dibs.store import is_of_a_driver
 
 F = TypeVar("F", bound=Callable[..., Any])

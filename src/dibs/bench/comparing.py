@@ -17,10 +17,10 @@ from dibs.bench.limits import judge
 from dibs.bench.machine import Stopwatch
 from dibs.bench.progress import progress
 from dibs.bench.redis_list import RedisPlace
-from dibs.bench.scratch import Place
 from dibs.bindings.binding import OwnConnection
 from dibs.dialects.bench import Measuring, measuring
 from dibs.dialects.bench.measuring import Strategy
+from dibs.scratch import Place
 
 #: How long (seconds) a claim holds its row: not at all, and as long as a short piece of work takes.
 HOLDS = (0.0, 0.005)

@@ -20,11 +20,11 @@ from dibs.bench.limits import Limit, Seen, judge
 from dibs.bench.machine import Stopwatch
 from dibs.bench.meter import MeteredDibs, Reading
 from dibs.bench.progress import progress
-from dibs.bench.scratch import Place
 from dibs.bench.worker import QUEUE, Orders, Said, register
 from dibs.bindings.binding import OwnConnection
 from dibs.dialects.bench import measuring
 from dibs.dialects.bench.measuring import BULK
+from dibs.scratch import Place
 from dibs.tasks import Call
 
 T = TypeVar("T")

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from dibs.app import Dibs
-from dibs.bench.scratch import Place
 from dibs.bindings import connector
 from dibs.bindings.binding import OwnConnection
 from dibs.ops import Op, Request
+from dibs.scratch import Place
 from dibs.store import Store
 from dibs.troubles import Trouble
 

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from dibs.bench.meter import MeteredDibs, Reading
-from dibs.bench.scratch import Place
 from dibs.cli.logs import log_to_stderr
 from dibs.cli.secrets import hide
+from dibs.scratch import Place
 
 #: The queue that the bench's jobs wait in, and the task that they are for.
 QUEUE = "bench"

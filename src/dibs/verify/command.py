@@ -10,12 +10,12 @@ import msgspec
 from dibs.app import Dibs
 from dibs.bench.command import ended_by_signals
 from dibs.bench.progress import progress
-from dibs.bench.scratch import scratch
 from dibs.cli.options import json_option, pass_dibs
 from dibs.cli.output import print_json, printable
 from dibs.cli.run import say
 from dibs.cli.secrets import scrub
 from dibs.errors import DatabaseError
+from dibs.scratch import scratch
 from dibs.store import is_of_a_driver
 from dibs.verify.run import CHECKS, Finding, Outcome
 from dibs.verify.run import verify as verified

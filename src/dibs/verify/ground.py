@@ -21,9 +21,9 @@ from typing import IO, Self, TypeVar
 
 import msgspec
 
-from dibs.bench.scratch import Place
 from dibs.dialects.verify import verifying
 from dibs.jobs import JobRecord
+from dibs.scratch import Place
 from dibs.states import State
 from dibs.verify.tasks import Tasks
 from dibs.verify.worker import Orders, Said

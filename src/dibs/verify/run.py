@@ -10,8 +10,8 @@ from threading import Event
 
 import msgspec
 
-from dibs.bench.scratch import Place
 from dibs.errors import DatabaseError, DatabaseUnavailable
+from dibs.scratch import Place
 from dibs.store import is_of_a_driver
 from dibs.verify import faults, quiet
 from dibs.verify.ground import Failed, Ground, Skipped

@@ -15,13 +15,13 @@ import msgspec
 
 from dibs import ops
 from dibs.app import Dibs
-from dibs.bench.scratch import Place
 from dibs.bindings import connector
 from dibs.bindings.binding import OwnConnection
 from dibs.cli.logs import log_to_stderr
 from dibs.cli.secrets import hide
 from dibs.dialects.verify import verifying
 from dibs.events import Event
+from dibs.scratch import Place
 from dibs.store import Store
 from dibs.verify.tasks import Tasks
 

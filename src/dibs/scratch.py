@@ -1,4 +1,5 @@
-"""A place of the bench's own in the database: made, held, and removed again, also after a run that was killed.
+"""A place in the database for `dibs bench` or `dibs verify` alone: made, held, and removed again, also after a run that
+was killed.
 
 On a server these are tables with a prefix that nobody else has, beside the user's; where the database is a file, a
 folder with another file beside it, on the same disk. A run holds a lock as long as it lives. What is found without
