@@ -167,6 +167,7 @@ def test_cancelled_by_a_person(site: Site[LongProgram], where: str) -> None:
     site.app.cancel(job.id)
     (ended,) = site.wait_ended(job.id, within=3)
     assert (ended.status, ended.attempts) == ("cancelled", 1)
+    wait_for(lambda: site.diary.entries("raised"), what="its code to have heard of it")
     assert site.diary.entries("raised")[0].detail in ("Cancel", "CancelledError")
 
 
