@@ -38,6 +38,7 @@ class Circumstances(Protocol):
     stopping: bool
     finished: bool
     progress: Progress | None
+    heard: bool  # its code has been told, by what a call of its own raised, that it is cancelled or lost
 
     @property
     def lost(self) -> bool: ...
@@ -123,8 +124,10 @@ class CurrentJob:
         Let it out: it steers the job.
         """
         if self._run.over:
+            self._run.heard = True
             raise LostClaim(self.id, self._worker)
         if self._run.cancelling:
+            self._run.heard = True
             raise Cancel("cancelled while it ran")
         if self._run.stopping:
             raise Release("its worker stops", delay=0.0)
@@ -183,6 +186,7 @@ class CurrentJob:
                 self._claim.checkpoint = text
                 return
             break
+        self._run.heard = True
         raise LostClaim(self.id, self._worker)
 
     def _write(self, text: str | None) -> bool:

@@ -89,6 +89,25 @@ class LongProgram(Program):
                 current_job().progress(1, note="through")
                 return gate
 
+        def tidy() -> None:
+            """Clean up, which takes a while, once told to end."""
+            diary.write("start")
+            try:
+                while True:
+                    current_job().check()
+            finally:
+                time.sleep(0.5)
+                diary.write("tidied")
+
+        async def atidy() -> None:
+            diary.write("start")
+            try:
+                while True:
+                    current_job().check()  # with no await: what cancels it otherwise comes when it cleans up
+            finally:
+                await asyncio.sleep(0.5)
+                diary.write("tidied")
+
         def watch_in(gate: str) -> None:
             """Write down what it is told, and go on all the same until the gate opens."""
             with diary.run():
@@ -108,17 +127,19 @@ class LongProgram(Program):
                 return str(error)
             return ""
 
-        kinds: dict[RunsIn, tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]] = {
-            "thread": (steps, loop, watch_in),
-            "loop": (asteps, aloop, watch_in),
-            "process": (steps, loop, watch_in),
+        kinds: dict[RunsIn, tuple[Callable[..., Any], ...]] = {
+            "thread": (steps, loop, watch_in, tidy),
+            "loop": (asteps, aloop, watch_in, atidy),
+            "process": (steps, loop, watch_in, tidy),
         }
         self.steps: dict[str, Any] = {}
         self.loop: dict[str, Any] = {}
         self.watches: dict[str, Any] = {}
-        for where, (stepping, looping, watching) in kinds.items():
+        self.tidies: dict[str, Any] = {}
+        for where, (stepping, looping, watching, tidying) in kinds.items():
             self.steps[where] = app.task(name=f"steps_{where}", runs_in=where)(stepping)
             self.loop[where] = app.task(name=f"loop_{where}", runs_in=where)(looping)
+            self.tidies[where] = app.task(name=f"tidy_{where}", runs_in=where)(tidying)
             if where != "loop":
                 self.watches[where] = app.task(name=f"watch_{where}", runs_in=where)(watching)
         self.too_big = app.task(name="too_big", runs_in="process")(too_big)

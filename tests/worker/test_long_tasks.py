@@ -172,6 +172,18 @@ def test_cancelled_by_a_person(site: Site[LongProgram], where: str) -> None:
 
 
 @WHERE
+def test_told_once(site: Site[LongProgram], where: str) -> None:
+    """Code that `check()` has told to end cleans up in peace: it is not told again amid that."""
+    site.start()
+    job = site.program.tidies[where].enqueue()
+    site.wait_started(job.id)
+    site.app.cancel(job.id)
+    (ended,) = site.wait_ended(job.id, within=5)
+    assert (ended.status, ended.attempts) == ("cancelled", 1)
+    assert len(site.diary.entries("tidied")) == 1
+
+
+@WHERE
 def test_lost(site: Site[LongProgram], where: str) -> None:
     """A task that calls `check()` ends by itself when the claim is lost; the worker that has it now is not disturbed."""
     zombie = site.start()

@@ -85,6 +85,7 @@ class Here:
         self.cancelling = False
         self.stopping = False
         self.finished = False
+        self.heard = False
         self.progress: Progress | None = None
         self.told: Progress | None = None
         self.over = False
@@ -201,7 +202,17 @@ class Child:
         run = self._run
         if run is not None and run.inside and run.interruption is not None and not self._shielded:
             run.inside = False
-            raise run.interruption
+            if not self._has_heard(run):
+                raise run.interruption
+
+    def _cancel(self, run: Here, coroutine: asyncio.Task[Any]) -> None:
+        if not self._has_heard(run):
+            coroutine.cancel()
+
+    @staticmethod
+    def _has_heard(run: Here) -> bool:
+        """Was its code told the same by what `check` raised? It is cleaning up, and not to be torn out of that."""
+        return run.heard and isinstance(run.interruption, Cancel | LostClaim)
 
     def _end(self, task: Task[Any, Any] | None, run: Here, outcome: Outcome) -> Ended:
         options = None if task is None else task.options
@@ -285,7 +296,7 @@ class Child:
         }
         run.interruption = reasons[message.why]
         if run.coroutine is not None and run.loop is not None:
-            run.loop.call_soon_threadsafe(run.coroutine.cancel)
+            run.loop.call_soon_threadsafe(self._cancel, run, run.coroutine)
         elif (main := threading.main_thread().ident) is not None:
             signal.pthread_kill(main, signal.SIGTERM)
 

@@ -26,6 +26,7 @@ class Run:
         "exception",
         "finished",
         "good_until",
+        "heard",
         "interrupt",
         "misfit",
         "progress",
@@ -48,8 +49,9 @@ class Run:
         self.progress: Progress | None = None  # the last thing that its code said
         self.written: Progress | None = None  # the last of those that is in the database
         self.finished = False  # its task has settled it in a transaction of its own
+        self.heard = False  # what a call of its code's own raised has told it that it is cancelled or lost
         self.stuck = False  # it ran out of time, was settled, and its code is still running
-        self.interrupt: Callable[[], None] | None = None  # ends its code, where that can be done
+        self.interrupt: Callable[[bool], None] | None = None  # ends its code; also code that has `heard`?
         self.misfit = False  # its payload does not fit the code here
         self.exception: BaseException | None = None  # what its task raised, kept only where events tell of it
         self._lost = False
@@ -81,7 +83,7 @@ class Run:
 
     def _stop_code(self) -> None:
         if self.interrupt is not None:
-            self.interrupt()
+            self.interrupt(False)
 
     def begin(self) -> None:
         self.begun = time.monotonic()

@@ -139,7 +139,7 @@ class Slots(ABC):
     def interrupt(self, run: Run) -> None:
         """End a run's code, where that can be done; its outcome is no longer asked for."""
         if run.interrupt is not None:
-            run.interrupt()
+            run.interrupt(True)
 
     def _prepare(self, run: Run) -> tuple[tuple[Any, ...], dict[str, Any]] | Outcome:
         """Mark a run begun and return its task's arguments, or the outcome if it can't be called."""
@@ -258,7 +258,13 @@ class LoopSlots(Slots):
         _current.set(job)
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
         assert task is not None
-        run.interrupt = lambda: _call_if_open(loop, task.cancel)
+
+        def cancel(again: bool) -> None:
+            # Code that has heard it already, from check(), is cleaning up: told again, it would be torn out of that.
+            if again or not run.heard:
+                task.cancel()
+
+        run.interrupt = lambda again: _call_if_open(loop, cancel, again)
         if run.cancelling or run.lost:  # since it was looked at
             task.cancel()
         timeout = run.task.options.timeout
@@ -308,6 +314,6 @@ def encode(task: Task[Any, Any], result: Any) -> Returned:
     return Returned(text)
 
 
-def _call_if_open(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
+def _call_if_open(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *arguments: object) -> None:
     with suppress(RuntimeError):  # it is closed
-        loop.call_soon_threadsafe(callback)
+        loop.call_soon_threadsafe(callback, *arguments)
