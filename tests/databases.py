@@ -34,7 +34,7 @@ NAMES = [
 ]
 
 #: In the order in which rows may be deleted; there are no foreign keys between them.
-TABLES = ("dibs_jobs", "dibs_keys", "dibs_loose_keys", "dibs_duplicates", "dibs_queues")
+TABLES = ("dibs_jobs", "dibs_keys", "dibs_loose_keys", "dibs_duplicates", "dibs_queues", "dibs_workers")
 
 
 @dataclass

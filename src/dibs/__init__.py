@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from dibs.events import Event as Event
     from dibs.hooks import Draft as Draft
     from dibs.jobs import JobRecord as JobRecord
+    from dibs.register import WorkerRecord as WorkerRecord
     from dibs.registry import Tasks as Tasks
     from dibs.retries import Backoff as Backoff
     from dibs.running import CurrentJob as CurrentJob
@@ -78,6 +79,7 @@ _HOMES = {
     "events": ["Event"],
     "hooks": ["Draft"],
     "jobs": ["JobRecord"],
+    "register": ["WorkerRecord"],
     "registry": ["Tasks"],
     "retries": ["Backoff"],
     "running": ["CurrentJob", "current_job"],

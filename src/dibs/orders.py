@@ -18,6 +18,7 @@ from dibs.events import Events
 from dibs.filters import Filter, Filters, cancellable, filter_of, requeuable
 from dibs.jobs import Cancelled, JobRecord
 from dibs.limits import check_text
+from dibs.register import WorkerRecord
 from dibs.registry import Registry
 from dibs.secrets import concealed
 from dibs.selections import ID_BATCH, Selection
@@ -57,6 +58,14 @@ class Orders(Registry, Connections):
     def counts(self) -> dict[str, dict[str, int]]:
         """Return how many jobs each queue has in each status. Reads every row of the queue's table."""
         return self.store.run(self.dialect.counts)
+
+    def workers(self) -> list[WorkerRecord]:
+        """Return the workers that are registered, those included that have been quiet for less than ten minutes.
+
+        For information: whoever works on the queue need not be in it (see `WorkerRecord`). Raises SchemaError where the
+        tables are older than the register.
+        """
+        return self.store.run(self.dialect.workers)
 
     def select(self, **which: Unpack[Filters]) -> Selection:
         """Return the jobs that fit all filters, to be counted and gone through; see `Selection`."""
@@ -171,6 +180,10 @@ class Orders(Registry, Connections):
     async def acounts(self) -> dict[str, dict[str, int]]:
         """`counts` for async code."""
         return await asyncio.to_thread(self.counts)
+
+    async def aworkers(self) -> list[WorkerRecord]:
+        """`workers` for async code."""
+        return await asyncio.to_thread(self.workers)
 
     async def acancel(
         self,

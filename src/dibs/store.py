@@ -115,30 +115,30 @@ class Store:
 
     # -- running ops -----------------------------------------------------------------------------
 
-    def run(self, make: Callable[[], Op[T]], *, once: bool = False) -> T:
+    def run(self, make: Callable[[], Op[T]], *, once: bool = False, persistent: bool = True) -> T:
         """Run the op that `make` makes, in a transaction of its own; return its result.
 
         `make` is called anew for every try. `once` says that it must not be carried out twice: then a
-        connection lost during its commit raises OutcomeUnknown. Raises DatabaseUnavailable, ReadOnlyDatabase,
-        UnsuitableDatabase, SchemaError or DatabaseError.
+        connection lost during its commit raises OutcomeUnknown. What is not `persistent` is tried once: nothing depends
+        on it. Raises DatabaseUnavailable, ReadOnlyDatabase, UnsuitableDatabase, SchemaError or DatabaseError.
         """
         self._notice_fork()
         with self._places:
             self.asking = True
             try:
-                return self._run(make, once=once)
+                return self._run(make, once=once, tries=TRIES if persistent else 1)
             finally:
                 self.asking = False
                 self.asked = time.monotonic()
 
-    def _run(self, make: Callable[[], Op[T]], *, once: bool) -> T:
-        for attempt in range(1, TRIES + 1):
+    def _run(self, make: Callable[[], Op[T]], *, once: bool, tries: int) -> T:
+        for attempt in range(1, tries + 1):
             connection = self._take(fresh=once)
             committing = [False]
             try:
                 result = self._transact(connection, make(), committing)
             except Exception as error:  # noqa: BLE001 - judged, and raised again where trying again is no use
-                self._judge(error, connection, attempt=attempt, once=once, committing=committing[0])
+                self._judge(error, connection, attempt=attempt, tries=tries, once=once, committing=committing[0])
                 continue
             except BaseException:  # Ctrl-C: nobody will end this transaction, and a traceback may keep it alive
                 connection.close()
@@ -164,7 +164,7 @@ class Store:
         return result
 
     def _judge(
-        self, error: Exception, connection: OwnConnection, *, attempt: int, once: bool, committing: bool
+        self, error: Exception, connection: OwnConnection, *, attempt: int, tries: int, once: bool, committing: bool
     ) -> None:
         """Return if the op should be tried again, raise what the caller should see otherwise."""
         trouble = connection.trouble(error)
@@ -177,7 +177,8 @@ class Store:
                 "the connection was lost while this was being committed: it may have happened or not. "
                 "Look before you repeat it, or give the job a key: then repeating it is safe"
             ) from error
-        tries = LOCKED_TRIES if trouble is Trouble.LOCKED else TRIES
+        if trouble is Trouble.LOCKED:
+            tries = min(tries, LOCKED_TRIES)
         again = trouble in (Trouble.LOST, Trouble.CONFLICT, Trouble.LOCKED)
         if not again or attempt >= tries:
             self._raise(trouble, error)

@@ -24,8 +24,8 @@ from dibs.params import Style, render
 
 T = TypeVar("T")
 
-#: Tables with a row for each queue or chore at most: there a scan is the best plan.
-SMALL = {"dibs_queues", "dibs_chores"}
+#: Tables with a row for each queue, chore or worker at most: there a scan is the best plan.
+SMALL = {"dibs_queues", "dibs_chores", "dibs_workers"}
 
 #: SQLite counts no rows, but steps of its virtual machine: so many for a row that is read, and for one that is written
 #: with all its indexes.

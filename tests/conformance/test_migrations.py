@@ -14,12 +14,14 @@ from conformance.connections.kind import Kind, done
 from conformance.connections.pairs import on_each
 from conformance.faults import Failing, Fault
 from conformance.test_keys_at_once import at_once
+from conftest import wait_for
 from databases import NAMES, Database, new_database
 from dibs import Dibs, migrations
 from dibs.errors import CodeTooOld, DatabaseUnavailable, SchemaError, UnsuitableDatabase
 from dibs.jobs import JobRecord, Lane, NewJob, Settled, Verdict
 from dibs.ops import Execute
 from dibs.states import State
+from dibs.worker import register
 
 
 @pytest.fixture(params=NAMES)
@@ -32,7 +34,7 @@ def bare(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
         database.close()
 
 
-ALL = ["0001 initial", "0002 cancel_reason"]
+ALL = ["0001 initial", "0002 cancel_reason", "0003 workers"]
 
 
 def migrate(database: Database) -> list[str]:
@@ -136,19 +138,19 @@ def test_missing_tables(bare: Database) -> None:
 def test_tables_that_are_too_old(bare: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """For code that needs newer ones: it says which version is there and which is needed."""
     migrate(bare)
-    monkeypatch.setattr(migrations, "SCHEMA", 4)
-    monkeypatch.setattr(migrations, "OLDEST_SCHEMA", 3)
+    monkeypatch.setattr(migrations, "SCHEMA", 5)
+    monkeypatch.setattr(migrations, "OLDEST_SCHEMA", 4)
     if bare.app().dialect.migrates_itself:
         pytest.skip("it is migrated instead")
     for ask in asks(bare.app()):
-        with pytest.raises(SchemaError, match=r"at version 2 .*needs 4.*run `dibs migrate`"):
+        with pytest.raises(SchemaError, match=r"at version 3 .*needs 5.*run `dibs migrate`"):
             ask()
 
 
 def test_new_code_on_older_tables(bare: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rolling deploy: code that knows a newer schema, and can do without it, works."""
     migrate(bare)
-    monkeypatch.setattr(migrations, "SCHEMA", 3)
+    monkeypatch.setattr(migrations, "SCHEMA", 4)
     assert works(bare)
 
 
@@ -185,7 +187,7 @@ def test_tables_that_declare_the_code_too_old(bare: Database) -> None:
     migrate(bare)
     meta(bare, schema=7, oldest_code=5)
     for ask in asks(bare.app()):
-        with pytest.raises(CodeTooOld, match=r"at least 5.*knows 2.*newer dibs"):
+        with pytest.raises(CodeTooOld, match=r"at least 5.*knows 3.*newer dibs"):
             ask()
 
 
@@ -273,3 +275,33 @@ def test_every_dialect_has_the_same_columns(db: Database) -> None:
     columns = {row[0] for row in rows}
     assert columns == set(JobRecord.__struct_fields__) - {"duplicates"}
     assert set(NewJob.__struct_fields__) - {"delay"} <= columns
+
+
+def test_workers_on_tables_without_a_register(
+    bare: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rolling deploy, with the tables of the version before: a worker of this one works, says once that it is in no
+    register, and nobody who asks for the workers is told wrong."""
+    app = bare.app()
+    if app.dialect.migrates_itself:
+        pytest.skip("it is migrated instead")
+    connection = app.store.open()
+    for number, _, text in migrations.files(app.dialect):
+        if number < 3:
+            for statement in migrations.statements(text):
+                connection.answer(Execute(statement, {}))
+    task = app.task(name="t", queue="q")(lambda: None)
+    monkeypatch.setattr(register, "FIRST_REST", 0.5)
+    with app.worker(lease=1.0) as worker:
+        job = task.enqueue()
+        job.join(timeout=10)
+        wait_for(lambda: "this worker's row in dibs_workers can't be written" in caplog.text, what="it to be said")
+        with pytest.raises(SchemaError, match="dibs migrate"):
+            app.workers()
+        assert migrate(bare) == ["0003 workers"]
+        registered = wait_for(app.workers, what="the worker to register after all")
+        assert [each.worker for each in registered] == [worker.name]
+    assert app.workers() == []
+    assert caplog.text.count("can't be written") == 1
+    connection.close()
+    app.close()

@@ -20,6 +20,7 @@ from dibs import (
     bulk,
     events,
     hooks,
+    register,
     retries,
     secrets,
     selections,
@@ -48,6 +49,7 @@ from dibs.worker import (
     upkeep,
     worker,
 )
+from dibs.worker import register as worker_register
 from house.sources import ROOT
 
 PAGE = (ROOT / "docs" / "defaults.md").read_text(encoding="utf-8")
@@ -145,6 +147,12 @@ CONSTANTS = {
     "an async handler": seconds(events.LONGEST_HANDLER),
     "the last events of a process that ends": seconds(events.LAST_WAIT),
     "pruning": f"every {upkeep.PRUNE_EVERY:g} s",
+    "a worker's row in the register": f"written every {seconds(worker_register.WRITE_EVERY)}",
+    "a worker counts as quiet": f"after {seconds(register.QUIET)}",
+    "a worker that is gone": f"leaves the register after {seconds(worker_register.GONE_AFTER)}",
+    "names in a worker's row": (
+        f"{register.MOST_NAMES:,} queues and {register.MOST_NAMES:,} tasks, {size(register.LONGEST_LIST)} each"
+    ),
     "a finished job that can't be deleted": f"tried again after {seconds(upkeep.POSTPONE)}",
     "arguments are warned about": f"from {size(settings.WARN_PAYLOAD)} on",
     "result": size(settings.MOST_RESULT),

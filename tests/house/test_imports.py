@@ -14,7 +14,7 @@ from house.sources import PACKAGE, name_of, python_files, tree
 LAYERS = [
     {"errors"},
     {"states", "limits", "troubles", "tracebacks", "written"},
-    {"retries", "jobs", "ops"},
+    {"retries", "jobs", "ops", "register"},
     {"params", "settings", "filters", "encoding", "decoding", "codec", "signatures", "secrets", "loop"},
     {"dialects"},
     {"bindings"},
@@ -43,6 +43,7 @@ PURE = [
     "retries",
     "jobs",
     "ops",
+    "register",
     "params",
     "tracebacks",
     "worker/lanes",

@@ -117,10 +117,11 @@ def test_status(dibs: Shop) -> None:
     assert (mail["queue"], mail["ready"], mail["running"], mail["failed"]) == ("mail", 0, 0, 1)
     assert "@" in mail["paused_by"]
     assert abs(datetime.fromisoformat(mail["paused_at"]) - datetime.now(UTC)) < timedelta(minutes=5)
-    header, _, line = dibs("status").out.splitlines()
+    header, _, line, workers = dibs("status").out.splitlines()
     assert header.split() == ["QUEUE", "READY", "RUNNING", "DONE", "FAILED", "CANCELLED"]
     assert line.split()[:6] == ["mail", "0", "0", "0", "1", "0"]
     assert "paused since" in line
+    assert (workers, status["workers"]) == ("no worker is registered", {})
 
 
 def test_status_of_what_is_ready(dibs: Shop, db: Database) -> None:
@@ -359,7 +360,10 @@ def test_migrate(name: str, here: Path, capsys: pytest.CaptureFixture[str]) -> N
             assert "dibs migrate" in ended.err
             assert dibs("worker", write_jobs(here), "--burst", "--url", url).code == 4
         ended = dibs("migrate", "--url", url)
-        assert (ended.code, ended.out) == (0, "applied 0001 initial\napplied 0002 cancel_reason\n")
+        assert (ended.code, ended.out) == (
+            0,
+            "applied 0001 initial\napplied 0002 cancel_reason\napplied 0003 workers\n",
+        )
         ended = dibs("migrate", "--url", url)
         assert (ended.code, ended.out.partition(":")[0]) == (0, "nothing to do")
         assert dibs("status", "--url", url).code == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -120,15 +121,14 @@ def test_log_that_the_program_has_set_up(place: Place) -> None:
 def test_summary(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every ten seconds, of what has ended since the last time, with all kinds of ends."""
     caplog.set_level(logging.INFO, "dibs")
-    summary = Summary("w", lambda: (2, 30))
-    summary.count("done")
+    ended = Counter(done=1)
+    summary = Summary("w", lambda: (2, 30), ended.copy)
     summary.tell()
     assert caplog.messages == []
     monkeypatch.setattr("dibs.worker.summary.EVERY", 0.0)
     summary.tell()
     summary.tell()  # nothing has ended since
-    for end in ("done", "lost", "released", "retried", "done"):
-        summary.count(end)
+    ended.update(("done", "lost", "released", "retried", "done"))
     summary.tell()
     assert len(caplog.messages) == 2
     assert caplog.messages[0].startswith("worker w: 1 done, 0 retried, 0 failed in 0.")

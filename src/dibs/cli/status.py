@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime
 from typing import Any
 
@@ -10,6 +11,7 @@ import click
 from dibs.app import Dibs
 from dibs.cli.options import json_option, pass_dibs
 from dibs.cli.output import cell, print_json, print_table
+from dibs.errors import DatabaseError, DatabaseUnavailable
 from dibs.states import State
 
 
@@ -17,19 +19,37 @@ from dibs.states import State
 @json_option
 @pass_dibs
 def status(dibs: Dibs, as_json: bool) -> None:
-    """Show how many jobs each queue has, and what is paused.
+    """Show how many jobs each queue has, what is paused, and how many workers there are.
 
     Of the ready ones also how many are not due yet (scheduled), how many were tried before (retrying), and since
     when the oldest is due. Reads every row of the jobs' table.
     """
-    queues = _queues(dibs)
+    queues, workers = _queues(dibs), _workers(dibs)
     if as_json:
-        print_json({"database": str(dibs.url), "queues": queues})
-    elif queues:
+        print_json({"database": str(dibs.url), "queues": queues, "workers": workers})
+        return
+    if queues:
         header = ["QUEUE", *[state.upper() for state in State], ""]
         print_table(header, [[row["queue"], *[row[state] for state in State], _note(row)] for row in queues])
     else:
         click.echo(f"no jobs in {dibs.url}", err=True)
+    if workers is not None:
+        number = sum(workers.values())
+        states = ", ".join(f"{count} {state}" for state, count in sorted(workers.items()))
+        said = (
+            f"{number} worker{'s' * (number != 1)}: {states}; see dibs workers" if number else "no worker is registered"
+        )
+        click.echo(said, err=not queues)
+
+
+def _workers(dibs: Dibs) -> dict[str, int] | None:
+    """Return how many workers are in which state; None where there is no register, or it may not be read."""
+    try:
+        return dict(Counter(worker.state for worker in dibs.workers()))
+    except DatabaseUnavailable:
+        raise
+    except DatabaseError:
+        return None
 
 
 def _queues(dibs: Dibs) -> list[dict[str, Any]]:

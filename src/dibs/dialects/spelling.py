@@ -10,7 +10,16 @@ from typing import Any, ClassVar
 
 from dibs.ops import Value
 
-TABLES = ("dibs_jobs", "dibs_keys", "dibs_loose_keys", "dibs_duplicates", "dibs_queues", "dibs_chores", "dibs_meta")
+TABLES = (
+    "dibs_jobs",
+    "dibs_keys",
+    "dibs_loose_keys",
+    "dibs_duplicates",
+    "dibs_queues",
+    "dibs_chores",
+    "dibs_workers",
+    "dibs_meta",
+)
 
 _TABLE = re.compile(rf"(?<!')\b({'|'.join(TABLES)})\b")
 

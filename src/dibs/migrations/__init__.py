@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dibs.dialects.dialect import Dialect
 
 #: The newest schema that this code knows, and the oldest that it can work on.
-SCHEMA = 2
+SCHEMA = 3
 OLDEST_SCHEMA = 2
 
 _META = "SELECT name, value FROM dibs_meta"

@@ -28,6 +28,7 @@ from dibs.worker.runs import Holdings, Run
 from dibs.worker.settling import Settler, Settling
 from dibs.worker.slots import Report, Slots
 from dibs.worker.summary import Summary
+from dibs.worker.tally import Tally
 from dibs.worker.unclaimed import Unclaimed
 from dibs.worker.verdicts import Stopped, TimedOut
 
@@ -96,9 +97,10 @@ class Fetcher:
         self._bell = threading.Event()
         self._most_jobs = most_jobs
         self._taken = 0  # jobs that were claimed, of which some were given back without having begun
-        self.summary = Summary(worker, self._under_way)
+        self.tally = Tally()
+        self.summary = Summary(worker, self._under_way, self.tally.by_end)
         self._settling = Settling(
-            app, settles or store, worker=worker, holdings=holdings, ring=self.ring, count=self.summary.count
+            app, settles or store, worker=worker, holdings=holdings, ring=self.ring, tally=self.tally
         )
         self._settler: Settler | None = None
         if settles is not None:
@@ -414,6 +416,7 @@ class Fetcher:
     def _start(self, claims: Sequence[Claim], *, received: float, good_until: float) -> None:
         by_slots: dict[int, list[Run]] = {}
         self._taken += len(claims)
+        self.tally.claimed(claims)
         for claim in claims:
             run = Run(claim, self._task(claim.task), received=received, good_until=good_until)
             by_slots.setdefault(id(self._slots_for(claim.task)), []).append(run)

@@ -55,6 +55,11 @@ class Health:
         self._beats: dict[str, Beat] = {}
         self._claiming: Beat | None = None
 
+    @property
+    def state(self) -> str:
+        """`starting`, `working`, `stopping`, `stopped` or `failed`."""
+        return self._state
+
     def begins(self, outage: Outage) -> None:
         """It connects, and `outage` is what it knows of its database."""
         self._outage = outage

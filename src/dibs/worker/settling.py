@@ -28,6 +28,7 @@ from dibs.worker.outage import Outage
 from dibs.worker.progress import write_progress
 from dibs.worker.runs import Holdings, Run
 from dibs.worker.scrubbing import scrub_of
+from dibs.worker.tally import Tally
 from dibs.worker.telling import end_of, tell_settled
 from dibs.worker.verdicts import Misfit, Outcome, Raised, Returned, Rules, decide, shorten
 
@@ -60,16 +61,16 @@ class Settling:
         worker: str,
         holdings: Holdings,
         ring: Callable[[], None],
-        count: Callable[[str], None],
+        tally: Tally,
     ) -> None:
-        """`ring` lets the one that settles look at what there is; `count` is told how each run that had begun has ended."""
+        """`ring` lets the one that settles look at what there is; `tally` counts how each run that had begun has ended."""
         self._app = app
         self._store = store
         self._dialect = app.dialect
         self._worker = worker
         self._holdings = holdings
         self.ring = ring
-        self._count = count
+        self._tally = tally
         self.given_back = 0  # claims that ended without having begun
         self._dice = random.Random()
         self._outbox: deque[Entry] = deque()
@@ -161,7 +162,7 @@ class Settling:
         if run.begun is None:
             self.given_back += 1
         else:
-            self._count("cancelled" if run.cancelling else end_of(run, verdict, settled))
+            self._tally.ended(claim, "cancelled" if run.cancelling else end_of(run, verdict, settled))
         if settled is Settled.LOST:
             logger.warning(
                 "job %d: lost: its lease ran out and it was taken back, so what %s gave is refused",
@@ -174,6 +175,7 @@ class Settling:
         elif run.cancelling:
             logger.info("job %d: %s was cancelled by a person", claim.id, claim.task, extra=of_job)
         elif verdict.status is State.FAILED:
+            self._tally.erred(run, _last_line(verdict.error))
             logger.error("job %d: %s failed: %s", claim.id, claim.task, _last_line(verdict.error), extra=of_job)
         elif verdict.status is State.READY and run.misfit:
             said = "job %d is released for %.3g s, for a worker whose code fits it: %s"
@@ -181,6 +183,7 @@ class Settling:
             self._app.warn_once(f"misfit {claim.task}", f"{said} (further ones of this task: at DEBUG)", *about)
             logger.debug(said, *about, extra=of_job)
         elif verdict.status is State.READY and verdict.error:
+            self._tally.erred(run, _last_line(verdict.error))
             logger.warning(
                 "job %d: attempt %d of %d of %s failed, again in %.0f s: %s",
                 claim.id,

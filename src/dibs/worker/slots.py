@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from contextvars import Context
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, ClassVar
 
 from dibs.app import Dibs
 from dibs.errors import Cancel, InvalidArgument
@@ -44,6 +44,8 @@ Report = Callable[[Run, Outcome], None]
 
 class Slots(ABC):
     """Room for `size` jobs of some tasks at a time."""
+
+    kind: ClassVar[str]  # as in a task's `runs_in`
 
     def __init__(self, app: Dibs, worker: str, size: int, tasks: Sequence[str], report: Report) -> None:
         self.size = size
@@ -175,6 +177,8 @@ class Slots(ABC):
 class ThreadSlots(Slots):
     """Threads for sync tasks. Started when they are first needed."""
 
+    kind = "thread"
+
     def __init__(self, app: Dibs, worker: str, size: int, tasks: Sequence[str], report: Report) -> None:
         super().__init__(app, worker, size, tasks, report)
         self._inbox: SimpleQueue[Run | None] = SimpleQueue()
@@ -219,6 +223,8 @@ class ThreadSlots(Slots):
 
 class LoopSlots(Slots):
     """One event loop, in a thread of its own, for async tasks."""
+
+    kind = "loop"
 
     def __init__(self, app: Dibs, worker: str, size: int, tasks: Sequence[str], report: Report) -> None:
         super().__init__(app, worker, size, tasks, report)

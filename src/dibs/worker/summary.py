@@ -17,18 +17,17 @@ ALWAYS = ("done", "retried", "failed")
 
 
 class Summary:
-    """Counts how runs end (`count`, in the fetcher's thread) and tells it (`tell`, in any one other)."""
+    """Tells how runs have ended, in any one thread."""
 
-    def __init__(self, worker: str, under_way: Callable[[], tuple[int, int]]) -> None:
-        """`under_way` answers how many jobs run and how many are held."""
+    def __init__(
+        self, worker: str, under_way: Callable[[], tuple[int, int]], ended: Callable[[], Counter[str]]
+    ) -> None:
+        """`under_way` answers how many jobs run and how many are held, `ended` how many runs ended in which way so far."""
         self._worker = worker
         self._under_way = under_way
-        self._counts: Counter[str] = Counter()
+        self._ended = ended
         self._told: Counter[str] = Counter()
         self._told_at = time.monotonic()
-
-    def count(self, end: str) -> None:
-        self._counts[end] += 1
 
     def tell(self, *, now: bool = False) -> None:
         """Tell what has ended since the last time, if it is time (or `now`). Where nothing has, nothing is told."""
@@ -36,7 +35,7 @@ class Summary:
         if passed < EVERY and not now:
             return
         self._told_at += passed
-        counts = self._counts.copy()
+        counts = self._ended()
         new, self._told = counts - self._told, counts
         if not new:
             return

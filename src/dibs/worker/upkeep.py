@@ -18,6 +18,7 @@ from dibs.store import Store
 from dibs.worker.health import Beat
 from dibs.worker.lanes import rest_after
 from dibs.worker.outage import Outage
+from dibs.worker.register import LOOK_EVERY, Registration
 
 logger = logging.getLogger("dibs")
 
@@ -47,7 +48,7 @@ LONGEST_TURN = 10.0
 
 
 class Upkeep:
-    """Takes back claims whose lease ran out, prunes finished rows, folds duplicates."""
+    """Takes back claims whose lease ran out, prunes finished rows, folds duplicates, keeps the worker's row."""
 
     def __init__(
         self,
@@ -59,6 +60,7 @@ class Upkeep:
         tick: float | None = None,
         tell: Callable[[Expired], None] = lambda _: None,
         refused: Callable[[CodeTooOld], None] = lambda _: None,
+        registration: Registration | None = None,
     ) -> None:
         self._store = store
         self._dialect = store.dialect
@@ -68,6 +70,7 @@ class Upkeep:
         self._past: dict[tuple[int, int], float] = {}  # claims whose lease ran out → since when their rows are free
         self._tell = tell
         self._refused = refused
+        self._registration = registration
         self.tick = tick if tick is not None else tick_for(lease)
         self.beat = Beat(store)
         self._closing = threading.Event()
@@ -83,12 +86,12 @@ class Upkeep:
     def _loop(self) -> None:
         chores = [
             ("expire", self.tick, self._expire),
-            ("prune", PRUNE_EVERY, lambda: prune(self._store, until=time.monotonic() + LONGEST_TURN)),
+            ("prune", PRUNE_EVERY, self._prune),
             ("fold", FOLD_EVERY, self._fold),
         ]
         next_look = {name: 0.0 for name, _, _ in chores}
         look_at_schema = 0.0
-        while not self._closing.wait(min(self.tick, SOON) if self._past else self.tick):
+        while self._waited():
             if time.monotonic() >= look_at_schema:
                 self._look_at_schema()
                 look_at_schema = time.monotonic() + 2 * self.tick
@@ -107,6 +110,33 @@ class Upkeep:
                     break
                 except Exception:
                     logger.exception("the chore %s met an error of its own; upkeep goes on", name)
+
+        if self._registration is not None and self._outage.since is None:
+            self._registration.leave()
+
+    def _waited(self) -> bool:
+        """Wait until the chores are to be looked at again; return False when closed meanwhile. By the way the worker's
+        row is written."""
+        turn = time.monotonic() + (min(self.tick, SOON) if self._past else self.tick)
+        while True:
+            if self._registration is not None and self._outage.since is None:
+                self._register(self._registration)
+            if (left := turn - time.monotonic()) <= 0:
+                return not self._closing.is_set()
+            self.beat()
+            if self._closing.wait(min(left, LOOK_EVERY)):
+                return False
+
+    def _register(self, registration: Registration) -> None:
+        try:
+            registration.beat()
+        except Exception:
+            logger.exception("writing the worker's row met an error of its own; upkeep goes on")
+
+    def _prune(self) -> None:
+        prune(self._store, until=time.monotonic() + LONGEST_TURN)
+        if self._registration is not None:
+            self._registration.tidy()
 
     def _look_at_schema(self) -> None:
         """Say so if the tables have been migrated meanwhile to what this code can't work on."""

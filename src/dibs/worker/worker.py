@@ -30,6 +30,7 @@ from dibs.worker.lifespan import Lifespan
 from dibs.worker.outage import Outage
 from dibs.worker.places import hello_for, inside_a_process
 from dibs.worker.processes import ProcessSlots
+from dibs.worker.register import Registration, View, detail_of, entry_of
 from dibs.worker.runs import Holdings
 from dibs.worker.signals import ONE_SIGNAL, STOP_SIGNALS
 from dibs.worker.slots import MOST_AHEAD, LoopSlots, Slots, ThreadSlots
@@ -273,7 +274,13 @@ class Worker:
         upkeep_store = store("upkeep", gap=max(3 * tick_for(self.lease), 1.0))
         tell = partial(tell_expired, self.app)
         upkeep = Upkeep(
-            upkeep_store, outage, lease=self.lease, woke=fetcher.wake, tell=tell, refused=self._refused_by_schema
+            upkeep_store,
+            outage,
+            lease=self.lease,
+            woke=fetcher.wake,
+            tell=tell,
+            refused=self._refused_by_schema,
+            registration=self._registration(upkeep_store, fetcher, holdings),
         )
         parts: list[Leases | Upkeep | Wakeups] = [leases, upkeep]
         if self.app.dialect.channel is not None and self.app.notify:
@@ -341,6 +348,17 @@ class Worker:
         if self._failure is None:
             logger.error("worker %s stops: %s", self.name, error)
             self._fail(error)
+
+    def _registration(self, store: Store, fetcher: Fetcher, holdings: Holdings) -> Registration:
+        tasks = [task for slots in fetcher.slots for task in slots.tasks]
+        view = View(
+            state=lambda: self.health.state,
+            slots=fetcher.slots,
+            holdings=holdings,
+            tally=fetcher.tally,
+            detail=detail_of(lease=self.lease, burst=self.burst),
+        )
+        return Registration(store, entry_of(self.name, self.queues, tasks), view)
 
     def _slots(self, fetcher: Fetcher) -> list[Slots]:
         kinds: list[tuple[type[Slots], str, int]] = [
