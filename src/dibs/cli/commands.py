@@ -18,10 +18,10 @@ COMMANDS = {
     "health": ("dibs.cli.health", "Ask the workers of this machine whether they are live."),
     "migrate": ("dibs.cli.migrate", "Make or update the tables of dibs."),
     "check": ("dibs.cli.check", "Tell whether an app's code fits the jobs that wait."),
-    "status": ("dibs.cli.status", "Show how many jobs each queue has, what is paused, and how many workers there are."),
+    "status": ("dibs.cli.status", "Show how many jobs each queue has, and what is paused."),
     "workers": (
         "dibs.cli.workers",
-        "Show who works on the queue: what they serve, how busy they are, and what went wrong last.",
+        "Show who works on the queue, and how they fare.",
     ),
     "jobs": ("dibs.cli.jobs", "List jobs, newest first."),
     "failed": ("dibs.cli.failed", "Show what failed: how often, since when, and what to do."),

@@ -19,10 +19,10 @@ from dibs.states import State
 @json_option
 @pass_dibs
 def status(dibs: Dibs, as_json: bool) -> None:
-    """Show how many jobs each queue has, what is paused, and how many workers there are.
+    """Show how many jobs each queue has, and what is paused.
 
     Of the ready ones also how many are not due yet (scheduled), how many were tried before (retrying), and since
-    when the oldest is due. Reads every row of the jobs' table.
+    when the oldest is due. And how many workers are registered. Reads every row of the jobs' table.
     """
     queues, workers = _queues(dibs), _workers(dibs)
     if as_json:

@@ -23,7 +23,7 @@ LONGEST_CELL = 40
 @watch_option
 @pass_dibs
 def workers(dibs: Dibs, as_json: bool, watch: bool) -> None:
-    """Show who works on the queue: what they serve, how busy they are, and what went wrong last.
+    """Show who works on the queue, and how they fare.
 
     As they say themselves, every ten seconds at least, and sooner when something changes. One that has not been seen for 35
     seconds is quiet: killed, frozen or cut off; its row goes after ten minutes. No job depends on any of this.
