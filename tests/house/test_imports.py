@@ -14,7 +14,7 @@ from house.sources import PACKAGE, name_of, python_files, tree
 LAYERS = [
     {"errors"},
     {"states", "limits", "troubles", "tracebacks", "written"},
-    {"retries", "jobs", "ops", "register"},
+    {"retries", "jobs", "ops", "register", "metrics"},
     {"params", "settings", "filters", "encoding", "decoding", "codec", "signatures", "secrets", "loop"},
     {"dialects"},
     {"bindings"},
@@ -25,7 +25,7 @@ LAYERS = [
     {"connections", "orders"},
     {"app"},
     {"worker"},
-    {"checks", "scratch"},
+    {"checks", "scratch", "depths", "exposition"},
     {"cli"},
     {"bench", "verify", "demo", "contrib", "testing", "__main__", "__init__"},
 ]
@@ -44,6 +44,7 @@ PURE = [
     "jobs",
     "ops",
     "register",
+    "metrics",
     "params",
     "tracebacks",
     "worker/lanes",

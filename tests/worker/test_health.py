@@ -67,8 +67,7 @@ def test_port(place: Place) -> None:
     code, said = get(port, "/livez?verbose")
     assert (code, said["ok"], said["state"]) == (200, True, "working")
     assert set(said["quiet"]) == {"fetcher", "leases", "upkeep"}
-    assert get(port, "/metrics") == (404, "this version has no metrics yet")
-    assert get(port, "/") == (404, "there are /livez and /readyz")
+    assert get(port, "/") == (404, "there are /livez and /readyz and /metrics")
     with socket.create_connection(("127.0.0.1", port)) as silent:
         silent.sendall(b"GET /li")
         worker.signal(TERM)

@@ -157,7 +157,7 @@ def test_idle_worker_writes_seldom(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     worker = app.worker()
     now = 1_000.0
     monkeypatch.setattr("time.monotonic", lambda: now)
-    tally = Tally()
+    tally = Tally(app.dialect.moment)
     view = register.View(state=lambda: "working", slots=[], holdings=Holdings(), tally=tally, detail={})
     registration = register.Registration(app.store, register.entry_of(worker.name, None, ["t"]), view)
     written = []

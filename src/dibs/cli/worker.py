@@ -12,11 +12,12 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from typing import Any
 
 import click
+import msgspec
 from click.core import ParameterSource
 
 from dibs.app import Dibs
@@ -24,8 +25,10 @@ from dibs.cli.apps import load
 from dibs.cli.logs import log_to_stderr
 from dibs.cli.options import app_option_of, place_of, url_option
 from dibs.cli.units import NAMES, duration, size
+from dibs.metrics import Family
 from dibs.worker import supervisor
 from dibs.worker.health import Answer, Health
+from dibs.worker.probes import METRICS, Ask
 from dibs.worker.runtime import Door
 from dibs.worker.supervisor import Supervisor, follow
 from dibs.worker.worker import ASYNC_SLOTS, GRACE, LEASE, THREADS, Worker
@@ -104,6 +107,7 @@ def worker(
     """
     place = place_of(context, app)
     level = _level(context, verbose=verbose, quiet=quiet)
+    measured = health_port is not None
     if supervisor.VARIABLE in os.environ:  # one of several: what it inherits of the environment is for the supervisor
         processes = health_port = None
     port = None if health_port is None else (health_host, health_port)
@@ -114,11 +118,11 @@ def worker(
         command = [*program, *_without_processes(sys.argv[1:])]
         grace = GRACE if settings["grace"] is None else settings["grace"]
         several = Supervisor(command, processes=processes, grace=grace, burst=settings["burst"])
-        with _probes(several.ask, port):
+        with _probes(several.ask, several.families, port):
             code = several.run()
         context.exit(code)
     given = {name: value for name, value in settings.items() if value is not None}
-    _work(place, context, level, log_format, port, queues=weighed(queues), **given)
+    _work(place, context, level, log_format, port, measured=measured, queues=weighed(queues), **given)
 
 
 def weighed(queues: Sequence[str]) -> list[str] | dict[str, int] | None:
@@ -138,6 +142,8 @@ def _work(
     level: int | None,
     log_format: str,
     port: tuple[str | None, int] | None,
+    *,
+    measured: bool,
     **settings: Any,
 ) -> None:
     made: list[Worker] = []
@@ -155,24 +161,37 @@ def _work(
     if not supervised:
         _warn_of_unknown(context)
     made.append(dibs.worker(**settings))
+    if measured:
+        made[0].metrics.want_times()
 
     def ask(question: str) -> Answer:
+        if question == METRICS:
+            return Answer(True, "", {METRICS: msgspec.to_builtins(made[0].metrics.families())})
         health: Health = made[0].health
         return health.live() if question == "livez" else health.ready()
 
-    with _probes(ask, port), closing(Door(ask)):
+    with ExitStack() as asked:
+        families: Callable[[], list[Family]] = made[0].metrics.families
+        if port is not None:
+            from dibs.depths import Depths
+
+            depths = asked.enter_context(closing(Depths(dibs)))
+            families = lambda: [*made[0].metrics.families(), *depths.families()]  # noqa: E731
+        asked.enter_context(_probes(ask, families, port))
+        asked.enter_context(closing(Door(ask)))
         made[0].run(signals=True)
     if not made[0].burst:
         threading.Thread(target=_end_anyway, daemon=True).start()
 
 
-def _probes(ask: Any, port: tuple[str | None, int] | None) -> ExitStack:
+def _probes(ask: Ask, families: Callable[[], list[Family]], port: tuple[str | None, int] | None) -> ExitStack:
     """Return what listens for probes, if a port for them was named, until it is left."""
     listening = ExitStack()
     if port is not None:
+        from dibs.exposition import measure
         from dibs.worker.probes import Probes  # its imports take 20 ms
 
-        listening.enter_context(closing(Probes(ask, host=port[0], port=port[1])))
+        listening.enter_context(closing(Probes(ask, host=port[0], port=port[1], measure=measure(families))))
     return listening
 
 

@@ -97,7 +97,7 @@ class Fetcher:
         self._bell = threading.Event()
         self._most_jobs = most_jobs
         self._taken = 0  # jobs that were claimed, of which some were given back without having begun
-        self.tally = Tally()
+        self.tally = Tally(app.dialect.moment)
         self.summary = Summary(worker, self._under_way, self.tally.by_end)
         self._settling = Settling(
             app, settles or store, worker=worker, holdings=holdings, ring=self.ring, tally=self.tally

@@ -1,4 +1,4 @@
-"""A port for probes: `/livez` and `/readyz` over HTTP, answered from memory in a thread of its own.
+"""A port for probes: `/livez` and `/readyz` over HTTP, answered from memory in a thread of its own; and for `/metrics`.
 
 It serves whoever can reach it, so it says little, and nothing that comes in ends it or holds up the worker.
 """
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from dibs.errors import ConfigurationError
+from dibs.errors import ConfigurationError, DibsError
 from dibs.worker.health import Answer
 
 logger = logging.getLogger("dibs")
@@ -26,33 +26,40 @@ MOST_CONNECTIONS = 32
 #: What is asked, by path. Shared with the socket of `dibs health`.
 QUESTIONS = ("livez", "readyz")
 
+#: Asked at the socket alone, by a supervisor: what the worker has counted.
+METRICS = "metrics"
+
 Ask = Callable[[str], Answer]
+
+#: What answers `/metrics`: the text, and of which kind it is. Raises DibsError where that can't be had.
+Measure = Callable[[], tuple[bytes, str]]
 
 
 class Probes:
     """Listens from when it is made; answers what `ask` says to "livez" and "readyz"."""
 
-    def __init__(self, ask: Ask, *, host: str | None, port: int) -> None:
-        """`host` None: all interfaces, IPv6 too where there is one. Port 0 is any that is free.
+    def __init__(self, ask: Ask | None, *, host: str | None, port: int, measure: Measure | None = None) -> None:
+        """Without `ask` there are metrics alone. `host` None: all interfaces, IPv6 too where there is one. Port 0 is any that is free.
 
         Raises ConfigurationError when it can't be listened there.
         """
         both = host is None and socket.has_dualstack_ipv6()
         try:
             try:
-                self._server = _Server(ask, host, port, both=both)
+                self._server = _Server(ask, measure, host, port, both=both)
             except OSError as error:
                 if not both or error.errno != errno.EADDRNOTAVAIL:
                     raise
-                self._server = _Server(ask, host, port, both=False)  # IPv6 is there, and switched off
+                self._server = _Server(ask, measure, host, port, both=False)  # IPv6 is there, and switched off
         except (OSError, OverflowError) as error:
             where = f"port {port}" if host is None else f"{host}, port {port}"
             reason = getattr(error, "strerror", None) or str(error)
-            raise ConfigurationError(f"health-port: {where} can't be listened at: {reason}") from error
+            name = "health-port" if ask is not None else "serve"
+            raise ConfigurationError(f"{name}: {where} can't be listened at: {reason}") from error
         self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="dibs-probes", daemon=True)
         self._thread.start()
-        logger.info("probes are answered at port %d: /livez, /readyz", self.port)
+        logger.info("probes are answered at port %d: %s", self.port, ", ".join(self._server.paths))
 
     def close(self) -> None:
         """Listen no more. Answers that are under way are not waited for."""
@@ -67,8 +74,9 @@ class _Server(ThreadingHTTPServer):
     allow_reuse_address = True
     request_queue_size = 64
 
-    def __init__(self, ask: Ask, host: str | None, port: int, *, both: bool) -> None:
-        self.ask = ask
+    def __init__(self, ask: Ask | None, measure: Measure | None, host: str | None, port: int, *, both: bool) -> None:
+        self.ask, self.measure = ask, measure
+        self.paths = [f"/{name}" for name in (*(QUESTIONS if ask else ()), *((METRICS,) if measure else ()))]
         self._room = threading.BoundedSemaphore(MOST_CONNECTIONS)
         if both or (host is not None and ":" in host):
             self.address_family = socket.AF_INET6
@@ -112,14 +120,19 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         name = self.path.partition("?")[0].strip("/")
-        if name in QUESTIONS:
+        if name in QUESTIONS and self.server.ask is not None:
             answer = self.server.ask(name)
             said = {"ok": answer.ok, **({"reason": answer.reason} if answer.reason else {}), **answer.facts}
             self._say(200 if answer.ok else 503, json.dumps(said), "application/json")
-        elif name == "metrics":
-            self._say(404, "this version has no metrics yet")
+        elif name == METRICS and self.server.measure is not None:
+            try:
+                text, kind = self.server.measure()
+            except DibsError as error:
+                self._say(404 if isinstance(error, ConfigurationError) else 503, str(error))
+            else:
+                self._say(200, text.decode().removesuffix("\n"), kind)
         else:
-            self._say(404, f"there are {' and '.join(f'/{question}' for question in QUESTIONS)}")
+            self._say(404, f"there are {' and '.join(self.server.paths)}")
 
     do_HEAD = do_GET  # noqa: N815 - as http.server calls it
 

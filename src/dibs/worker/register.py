@@ -84,7 +84,7 @@ class View:
             last_error_at=None if erred is None else erred.at,
             claimed_queue=None if claim is None else claim.queue,
             claimed_at=None if claim is None else claim.claimed_at,
-            polls=None,
+            polls=self._tally.polls or None,
             detail={**self._detail, "ended": counts},
         )
 

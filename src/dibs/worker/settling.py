@@ -162,7 +162,7 @@ class Settling:
         if run.begun is None:
             self.given_back += 1
         else:
-            self._tally.ended(claim, "cancelled" if run.cancelling else end_of(run, verdict, settled))
+            self._tally.ended(run, "cancelled" if run.cancelling else end_of(run, verdict, settled))
         if settled is Settled.LOST:
             logger.warning(
                 "job %d: lost: its lease ran out and it was taken back, so what %s gave is refused",

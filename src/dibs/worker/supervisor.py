@@ -20,8 +20,12 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
+import msgspec
+
+from dibs.metrics import Family, labelled, merged
 from dibs.worker import runtime
 from dibs.worker.health import Answer
+from dibs.worker.probes import METRICS
 from dibs.worker.signals import ONE_SIGNAL, STOP_SIGNALS
 
 logger = logging.getLogger("dibs")
@@ -109,6 +113,17 @@ class Supervisor:
         if self._signals and question != "livez":
             reasons = ["the worker processes are stopping"]
         return Answer(not reasons, "; ".join(reasons), {"processes": facts})
+
+    def families(self) -> list[Family]:
+        """Return what the workers have counted, each under the number of its place. From any thread."""
+        parts: list[list[Family]] = []
+        for number, process in enumerate([place.process for place in self._places]):
+            for found in runtime.workers([process.pid]) if process is not None else []:
+                answer = runtime.ask(found, METRICS, within=PATIENCE)
+                if answer is not None and METRICS in answer.facts:
+                    families = msgspec.convert(answer.facts[METRICS], list[Family])
+                    parts.append(labelled(families, process=str(number)))
+        return merged(parts)
 
     def _heed(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()

@@ -7,11 +7,12 @@ look-ups for a batch, or one for a job.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dibs.jobs import Claim
+from dibs.metrics import Histogram
 from dibs.worker.runs import Run
 
 #: Queues, and pairs of a queue and a task, that are counted apart, at most. More (a queue for each tenant) are one.
@@ -31,7 +32,16 @@ class Erred(NamedTuple):
 class Tally:
     """The numbers of one worker. Each only grows."""
 
-    def __init__(self) -> None:
+    def __init__(self, moment: Callable[[Any], datetime]) -> None:
+        """`moment` reads a time as the database gave it."""
+        self._moment = moment
+        #: Are the histograms wanted? They cost a microsecond for each run, and only whoever shows them wants them.
+        self.timed = False
+        self.waited: dict[str, Histogram] = {}  # by queue: from when a job was due until its run began
+        self.ran: dict[str, Histogram] = {}  # by task
+        self.polls: dict[str, dict[str, int]] = {}  # empty ones, by queue and reason
+        self.skipped: dict[str, int] = {}  # rows that others held, by queue
+        self.expired = 0  # leases that this worker's upkeep took back
         self.claims: dict[str, int] = {}  # by queue
         self.ends: dict[tuple[str, str, str], int] = {}  # by queue, task and how runs ended
         self.last_claim: Claim | None = None
@@ -45,15 +55,35 @@ class Tally:
                 key = queue if queue in self.claims or len(self.claims) < MOST_APART else OTHER
                 self.claims[key] = self.claims.get(key, 0) + number
 
-    def ended(self, claim: Claim, end: str) -> None:
+    def ended(self, run: Run, end: str) -> None:
         """Count the end of a run that had begun."""
-        key = claim.queue, claim.task, end
+        if self.timed:
+            self._time(run)
+        key = run.claim.queue, run.claim.task, end
         try:
             self.ends[key] += 1
         except KeyError:
             if len(self.ends) >= MOST_APART:
                 key = OTHER, OTHER, end
             self.ends[key] = self.ends.get(key, 0) + 1
+
+    def _time(self, run: Run) -> None:
+        claim, begun = run.claim, run.begun
+        if begun is not None:
+            since = (claim.claimed_at - self._moment(claim.position.run_at)).total_seconds() + begun - run.received
+            _histogram(self.waited, claim.queue).observe(max(since, 0.0))
+            _histogram(self.ran, claim.task).observe(run.ran() or 0.0)
+
+    def polled_empty(self, queue: str, reason: str) -> None:
+        """Count a poll that found nothing, with why that was."""
+        queue = queue if queue in self.polls or len(self.polls) < MOST_APART else OTHER
+        reasons = self.polls.setdefault(queue, {})
+        reasons[reason] = reasons.get(reason, 0) + 1
+
+    def skipped_rows(self, queue: str, number: int) -> None:
+        """Count ready rows that were passed over, since others held them."""
+        queue = queue if queue in self.skipped or len(self.skipped) < MOST_APART else OTHER
+        self.skipped[queue] = self.skipped.get(queue, 0) + number
 
     def erred(self, run: Run, text: str) -> None:
         """Take note of a run that failed."""
@@ -67,3 +97,10 @@ class Tally:
         for (_, _, end), number in self.ends.copy().items():
             counts[end] += number
         return counts
+
+
+def _histogram(histograms: dict[str, Histogram], name: str) -> Histogram:
+    found = histograms.get(name)
+    if found is None:
+        found = histograms.setdefault(name if len(histograms) < MOST_APART else OTHER, Histogram())
+    return found

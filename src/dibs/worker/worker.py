@@ -18,6 +18,7 @@ from typing import Any, Self, TypedDict
 
 from dibs.app import Dibs
 from dibs.errors import CodeTooOld, ConfigurationError, DatabaseUnavailable, DibsError, InvalidArgument
+from dibs.jobs import Expired
 from dibs.logs import mark_records
 from dibs.loop import TaskLoop
 from dibs.settings import LONGEST_LEASE, LONGEST_QUEUE, Seconds, integer, name, seconds
@@ -27,6 +28,7 @@ from dibs.worker.fetcher import Fetcher
 from dibs.worker.health import Health
 from dibs.worker.leases import Leases
 from dibs.worker.lifespan import Lifespan
+from dibs.worker.metrics import WorkerMetrics
 from dibs.worker.outage import Outage
 from dibs.worker.places import hello_for, inside_a_process
 from dibs.worker.processes import ProcessSlots
@@ -34,6 +36,7 @@ from dibs.worker.register import Registration, View, detail_of, entry_of
 from dibs.worker.runs import Holdings
 from dibs.worker.signals import ONE_SIGNAL, STOP_SIGNALS
 from dibs.worker.slots import MOST_AHEAD, LoopSlots, Slots, ThreadSlots
+from dibs.worker.tally import Tally
 from dibs.worker.telling import tell_expired
 from dibs.worker.upkeep import Upkeep, tick_for
 from dibs.worker.wakeups import Wakeups
@@ -134,6 +137,8 @@ class Worker:
         self.name = _name()
         #: Whether it is live and ready, for probes: `health.live()` and `health.ready()`.
         self.health = Health(self.name)
+        #: What it counts, for whoever shows metrics.
+        self.metrics = WorkerMetrics()
         self._process = os.getpid()
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
@@ -272,7 +277,8 @@ class Worker:
         lifespan = Lifespan(self.app, loop, worker=self.name, broke=self._fail)
         leases = Leases(store("leases"), holdings, outage, worker=self.name, lease=self.lease)
         upkeep_store = store("upkeep", gap=max(3 * tick_for(self.lease), 1.0))
-        tell = partial(tell_expired, self.app)
+        self.metrics.works(fetcher.tally, fetcher.slots, holdings, lambda: self.app.events.dropped)
+        tell = partial(self._tell_expired, fetcher.tally)
         upkeep = Upkeep(
             upkeep_store,
             outage,
@@ -343,6 +349,10 @@ class Worker:
         """Stop because of an error, which `run` raises in the end."""
         self._failure = self._failure or error
         self.stop()
+
+    def _tell_expired(self, tally: Tally, job: Expired) -> None:
+        tally.expired += 1
+        tell_expired(self.app, job)
 
     def _refused_by_schema(self, error: CodeTooOld) -> None:
         if self._failure is None:
