@@ -66,11 +66,12 @@ class Dialect(People, Here):
         """
 
     @abstractmethod
-    def settle(self, verdicts: Sequence[Verdict], *, worker: str) -> Op[dict[int, Settled]]:
+    def settle(self, verdicts: Sequence[Verdict], *, worker: str, haste: float | None = None) -> Op[dict[int, Settled]]:
         """Carry verdicts out; return what became of each, by job id.
 
         A job that a person wants cancelled ends cancelled whatever its verdict says. Rows that somebody's
-        transaction holds are not waited for.
+        transaction holds are not waited for; unless with `haste`, which may be quicker where there are none: then for so
+        long (seconds) at most, after which the op fails and has changed nothing. Only on a connection of dibs' own.
         """
 
     @abstractmethod
@@ -97,7 +98,8 @@ class Dialect(People, Here):
 
     def claims_from(self, rows: Iterable[Row]) -> list[Claim]:
         """Turn rows of CLAIM_COLUMNS into claims, in the order of the lane (RETURNING has none)."""
-        claims = [self.claim_from(row) for row in rows]
+        claim_from = self.claim_from
+        claims = [claim_from(row) for row in rows]
         claims.sort(key=lambda claim: claim.position)
         return claims
 

@@ -9,6 +9,7 @@ otherwise between two claims.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import threading
@@ -22,14 +23,14 @@ from dibs.jobs import Settled, Verdict
 from dibs.logs import CLAIM
 from dibs.retries import DAY
 from dibs.states import State
-from dibs.store import Store
+from dibs.store import RowLocked, Store
 from dibs.worker.health import Beat
 from dibs.worker.outage import Outage
 from dibs.worker.progress import write_progress
 from dibs.worker.runs import Holdings, Run
 from dibs.worker.scrubbing import scrub_of
 from dibs.worker.telling import end_of, tell_settled
-from dibs.worker.verdicts import Misfit, Outcome, Raised, Returned, Rules, decide, shorten
+from dibs.worker.verdicts import Misfit, Outcome, Raised, Returned, Rules, decide, done, shorten
 
 logger = logging.getLogger("dibs")
 
@@ -39,6 +40,11 @@ BATCH = 500
 #: While the slots have work waiting, outcomes are gathered for this long (seconds), or until there are that many.
 GATHER = 0.01
 GATHERED = 125
+
+#: Settling in haste waits for a locked row so long (seconds). After one that is held for longer, rows are locked before they
+#: are written, and those that can't be are left for later, until none was found for so long.
+HASTE = 0.05
+AT_LEISURE = 2.0
 
 #: The settler comes round this often (seconds) at least, so that it is seen to be alive.
 LONGEST_WAIT = 5.0
@@ -75,6 +81,7 @@ class Settling:
         self._outbox: deque[Entry] = deque()
         self._locked: list[tuple[float, Entry]] = []  # when to try again, and what
         self._last = 0.0
+        self._haste_at = 0.0  # monotonic: until then rows are locked before they are written
 
     def report(self, run: Run, outcome: Outcome) -> None:
         """Take the outcome of a run; the first one counts."""
@@ -117,7 +124,7 @@ class Settling:
         verdicts = [verdict for _, verdict in batch]
         write_progress(self._store, [run for run, _ in batch], worker=self._worker)
         try:
-            answers = self._store.run(lambda: self._dialect.settle(verdicts, worker=self._worker))
+            answers = self._carry_out(verdicts)
         except (DatabaseUnavailable, ReadOnlyDatabase, SchemaError):
             raise
         except DatabaseError as error:
@@ -132,6 +139,20 @@ class Settling:
             self._take_note(run, verdict, answers[verdict.id])
         entries = [(run, verdict, answers[verdict.id]) for run, verdict in batch] if self._app.events.handlers else []
         tell_settled(self._app, self._store, entries, worker=self._worker)
+
+    def _carry_out(self, verdicts: Sequence[Verdict]) -> dict[int, Settled]:
+        """Settle in haste, unless a row was found locked of late."""
+        answers: dict[int, Settled] | None = None
+        if time.monotonic() >= self._haste_at:
+            with contextlib.suppress(RowLocked):
+                answers = self._store.run(
+                    lambda: self._dialect.settle(verdicts, worker=self._worker, haste=HASTE), haste=True
+                )
+        if answers is None:
+            answers = self._store.run(lambda: self._dialect.settle(verdicts, worker=self._worker))
+            if Settled.LOCKED in answers.values():
+                self._haste_at = time.monotonic() + AT_LEISURE
+        return answers
 
     def _settle_bare(self, run: Run, verdict: Verdict, error: DatabaseError) -> None:
         """Settle a job whose verdict the database refuses, without what may be the reason: texts, or the deletion."""
@@ -263,12 +284,14 @@ def verdict_of(
     app: Dibs, run: Run, outcome: Outcome, *, dice: random.Random, max_releases: int | None = None
 ) -> Verdict:
     """Return what is done about the outcome of a run, by its task's rules."""
-    if isinstance(outcome, Returned) and run.finished:
+    if isinstance(outcome, Returned):
+        if not run.finished:
+            return done(run.claim, outcome, ran=run.ran())
         # Settled by the task itself, if its transaction was committed; only if not does this verdict apply.
         error = RuntimeError("finish() was called, but its transaction was not committed: its writes are not there")
         outcome = Raised(error)
     options = run.task.options
-    scrub = None if isinstance(outcome, Returned) else scrub_of(run.task, run.claim)
+    scrub = scrub_of(run.task, run.claim)
     releases = app.max_releases if max_releases is None else max_releases
     rules = Rules(options.backoff, releases, options.fail_on, options.retry_on, scrub, app.misfit_wait)
     run.misfit = isinstance(outcome, Misfit)
