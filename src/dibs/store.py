@@ -259,12 +259,12 @@ class Store:
             connection = self._connect(self.name)
             self._may_be_forked = connection.may_be_forked
             self.connections += 1
-            if self.by_index:
-                connection.prefer_indexes()
         except Exception:
             self._reachable_since = None
             raise
         try:
+            if self.by_index:
+                connection.prefer_indexes()
             ops.run(self.dialect.suitable(), connection)
             if self._prepare:
                 migrations.require(self.dialect, connection)
