@@ -57,12 +57,23 @@ class Dialect(People, Here):
 
     @abstractmethod
     def claim(
-        self, lane: Lane, *, since: Position | None, tasks: Value, worker: str, lease: float, start: int, limit: int
+        self,
+        lane: Lane,
+        *,
+        since: Position | None,
+        tasks: Value,
+        worker: str,
+        lease: float,
+        start: int,
+        limit: int,
+        turn: float | None = None,
     ) -> Op[list[Claim]]:
         """Claim up to `limit` due jobs of a lane, from `since` on (None: from its beginning), in order.
 
         The first `start` are marked started, the others held; a job whose lease once ran out is only started,
-        never held. `tasks` is a value made by `names`. A paused queue gives nothing.
+        never held. `tasks` is a value made by `names`. A paused queue gives nothing. `turn`: where many who claim much
+        at a time would hinder each other, wait so long (seconds) for the others' claims; then the op fails, and nothing was
+        claimed.
         """
 
     @abstractmethod

@@ -129,7 +129,9 @@ class MySQL(MySQLEnqueue, InnoDB):
         lease: float,
         start: int,
         limit: int,
+        turn: float | None = None,
     ) -> Op[list[Claim]]:
+        del turn  # here, rows that others claim hinder nobody
         rows = yield from self.lock_next(lane, since=since or Position(self.beginning, 0), tasks=tasks, limit=limit)
         claims = self.claims_from(rows)
         for place, claim in enumerate(claims):

@@ -111,8 +111,25 @@ class Postgres(PostgresEnqueue, PostgresLanes, Dialect):
         RETURNING {CLAIM_COLUMNS}
     """
 
+    # Who claims many at the same time tries the others' rows: one that was taken since a statement's snapshot is locked
+    # until that ends, though it is not what is wanted, and can't be settled meanwhile. (20 processes: 13,000 jobs/s, in
+    # turns 30,000.)
+    TAKE_TURN: ClassVar[str] = """
+        SELECT set_config('lock_timeout', CAST(:haste AS text), true),
+            pg_advisory_xact_lock(hashtextextended('dibs claim ' || CAST(:lane AS text), 0))
+    """
+
     def claim(
-        self, lane: Lane, *, since: Position | None, tasks: Value, worker: str, lease: float, start: int, limit: int
+        self,
+        lane: Lane,
+        *,
+        since: Position | None,
+        tasks: Value,
+        worker: str,
+        lease: float,
+        start: int,
+        limit: int,
+        turn: float | None = None,
     ) -> Op[list[Claim]]:
         run_at, job_id = since or (self.beginning, 0)
         values: dict[str, Value] = {
@@ -126,7 +143,10 @@ class Postgres(PostgresEnqueue, PostgresLanes, Dialect):
             "start": start,
             "limit": limit,
         }
-        rows = yield Fetch(self.CLAIM, values, alone=True, compact=True)
+        if turn is not None:
+            name = f"{self.schema} {self.prefix} {lane.queue} {lane.priority}"
+            yield from fetch(self.TAKE_TURN, lane=name, haste=_ms(turn))
+        rows = yield Fetch(self.CLAIM, values, alone=turn is None, compact=True)
         return self.claims_from(rows)
 
     # -- renew and settle ------------------------------------------------------------------------
@@ -261,7 +281,7 @@ class Postgres(PostgresEnqueue, PostgresLanes, Dialect):
                 keep=_array(verdict.keep for verdict in done),
                 results=[None if verdict.result is None else bytes(verdict.result).decode() for verdict in done],
                 worker=worker,
-                haste=f"{(haste or 0.0) * 1000:.0f}ms",
+                haste=_ms(haste or 0.0),
             )
             answers = dict.fromkeys((row[0] for row in rows), Settled.NOW)
         if others := [verdict for verdict in verdicts if verdict.id not in answers]:
@@ -342,3 +362,7 @@ class Postgres(PostgresEnqueue, PostgresLanes, Dialect):
 def _array(numbers: Iterable[float]) -> str:
     """Return an array as text: half of what a driver takes to turn a list into one."""
     return "{" + ",".join(map(str, numbers)) + "}"
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.0f}ms"

@@ -255,7 +255,9 @@ class SQLite(KeyedEnqueue, Dialect):
         lease: float,
         start: int,
         limit: int,
+        turn: float | None = None,
     ) -> Op[list[Claim]]:
+        del turn  # there is one writer at a time anyway
         run_at, job_id = since or (_BEGINNING, 0)
         due: dict[str, Value] = {**lane._asdict(), "run_at": run_at, "id": job_id, "tasks": tasks}
         if not (yield from fetch(self.PEEK, alone=True, **due)):
