@@ -90,7 +90,7 @@ class Timings:
         """Put a watch before every op that any store of this process runs, tries and pauses included."""
         run_it = Store.run
 
-        def run(store: Store, make: Callable[[], Op[T]], *, once: bool = False) -> T:
+        def run(store: Store, make: Callable[[], Op[T]], **how: bool) -> T:
             kind = ""
 
             def made() -> Op[T]:
@@ -100,7 +100,7 @@ class Timings:
                 return op
 
             start = time.perf_counter()
-            result = run_it(store, made, once=once)
+            result = run_it(store, made, **how)
             self.add(kind, time.perf_counter() - start, len(result) if isinstance(result, list | dict) else 0)
             return result
 

@@ -113,6 +113,11 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     errors: msgspec.Raw | None = None
 
+    @property
+    def plain(self) -> bool:
+        """Does it only say that the job is done, and is its row kept?"""
+        return self.status is State.DONE and self.keep > 0 and self.error is None and self.errors is None
+
 
 class Settled(StrEnum):
     """What became of a verdict."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-Value: TypeAlias = "str | int | float | bool | datetime | Sequence[int] | Sequence[str] | None"
+Value: TypeAlias = "str | int | float | bool | datetime | Sequence[int | float | str | None] | None"
 Row: TypeAlias = tuple[Any, ...]
 T = TypeVar("T")
 
@@ -27,12 +27,14 @@ class Request:
     """One statement with its named values, `:like_this` in the text.
 
     `alone` says that the op makes no other request that writes, so that a connection of dibs' own may
-    send it without a transaction around it and save two round trips.
+    send it without a transaction around it and save two round trips. `compact` says that its answer may be long, and is
+    of types that every driver reads in whatever form costs it least.
     """
 
     sql: str
     values: Mapping[str, Value]
     alone: bool = False
+    compact: bool = False
 
 
 class Fetch(Request):

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
+
+import msgspec
 
 from dibs.errors import InvalidArgument
 from dibs.limits import check_text
@@ -100,8 +101,7 @@ def moment(value: datetime, path: str) -> datetime:
     return max(value, earliest)
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(msgspec.Struct, frozen=True):
     """How a job is written: a task's own options, and what `using(…)` changes of them for one enqueue.
 
     `run_at` and `delay` (seconds) exclude each other. `timeout` and `retention` are seconds.
@@ -126,7 +126,7 @@ class Options:
     def changed(self, **given: Any) -> Options:
         """Return these options with those that were given (are not None) checked and put in."""
         checked = {option: _CHECKS[option](value) for option, value in given.items() if value is not None}
-        options = replace(self, **checked)
+        options = msgspec.structs.replace(self, **checked)
         if options.run_at is not None and options.delay is not None:
             raise InvalidArgument("delay", "goes without run_at: say one of them")
         return options

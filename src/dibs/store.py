@@ -53,6 +53,10 @@ _stores: WeakSet[Store] = WeakSet()
 FORK_WAITS = 5.0
 
 
+class RowLocked(DatabaseError):
+    """Somebody's transaction holds a row that was wanted in haste."""
+
+
 class Store:
     """Runs ops on connections of dibs' own. Safe to share between threads, and across a fork."""
 
@@ -73,6 +77,8 @@ class Store:
         self._size = size
         self._gap = gap
         self._prepare = prepare
+        #: Is it for a worker's statements alone, which all go by an index?
+        self.by_index = False
         self._dice = random.Random()
         self._may_be_forked = False  # until a connection says that it may: the first one may be under way
         self._reset()
@@ -115,29 +121,33 @@ class Store:
 
     # -- running ops -----------------------------------------------------------------------------
 
-    def run(self, make: Callable[[], Op[T]], *, once: bool = False, persistent: bool = True) -> T:
+    def run(self, make: Callable[[], Op[T]], *, once: bool = False, persistent: bool = True, haste: bool = False) -> T:
         """Run the op that `make` makes, in a transaction of its own; return its result.
 
         `make` is called anew for every try. `once` says that it must not be carried out twice: then a
         connection lost during its commit raises OutcomeUnknown. What is not `persistent` is tried once: nothing depends
-        on it. Raises DatabaseUnavailable, ReadOnlyDatabase, UnsuitableDatabase, SchemaError or DatabaseError.
+        on it. `haste`: a lock that is not to be had raises RowLocked and is not tried for again. Raises
+        DatabaseUnavailable, ReadOnlyDatabase, UnsuitableDatabase, SchemaError or DatabaseError.
         """
         self._notice_fork()
         with self._places:
             self.asking = True
             try:
-                return self._run(make, once=once, tries=TRIES if persistent else 1)
+                return self._run(make, once=once, tries=TRIES if persistent else 1, haste=haste)
             finally:
                 self.asking = False
                 self.asked = time.monotonic()
 
-    def _run(self, make: Callable[[], Op[T]], *, once: bool, tries: int) -> T:
+    def _run(self, make: Callable[[], Op[T]], *, once: bool, tries: int, haste: bool) -> T:
         for attempt in range(1, tries + 1):
             connection = self._take(fresh=once)
             committing = [False]
             try:
                 result = self._transact(connection, make(), committing)
-            except Exception as error:  # noqa: BLE001 - judged, and raised again where trying again is no use
+            except Exception as error:
+                if haste and connection.trouble(error) is Trouble.LOCKED:
+                    self._roll_back(connection)
+                    raise RowLocked(str(error)) from error
                 self._judge(error, connection, attempt=attempt, tries=tries, once=once, committing=committing[0])
                 continue
             except BaseException:  # Ctrl-C: nobody will end this transaction, and a traceback may keep it alive
@@ -254,6 +264,8 @@ class Store:
             self._reachable_since = None
             raise
         try:
+            if self.by_index:
+                connection.prefer_indexes()
             ops.run(self.dialect.suitable(), connection)
             if self._prepare:
                 migrations.require(self.dialect, connection)

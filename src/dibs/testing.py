@@ -323,10 +323,10 @@ class _Joined:
         self._jobs = jobs
         self._store = store
 
-    def run(self, make: Callable[[], Op[T]], *, once: bool = False, persistent: bool = True) -> T:
+    def run(self, make: Callable[[], Op[T]], *, once: bool = False, persistent: bool = True, haste: bool = False) -> T:
         connection = self._jobs._over()
         if connection is None:
-            return self._store.run(make, once=once, persistent=persistent)
+            return self._store.run(make, once=once, persistent=persistent, haste=haste)
         return OnConnection(connection, self._jobs._loop).run(make)
 
     def __getattr__(self, name: str) -> Any:

@@ -124,6 +124,9 @@ class Failing:
     def rollback(self) -> None:
         self._real.rollback()
 
+    def prefer_indexes(self) -> None:
+        self._real.prefer_indexes()
+
     def hear(self, timeout: float) -> list[str]:
         return self._real.hear(timeout)
 

@@ -10,8 +10,9 @@ from conformance.hands import WORKER, Queue, new_job, promptly, run_in, verdict
 from conformance.test_keys_at_once import at_once
 from dibs.bindings.binding import OwnConnection
 from dibs.jobs import Claim, Lane, Settled
-from dibs.ops import Execute
+from dibs.ops import Execute, Op
 from dibs.states import State
+from dibs.worker.turns import MANY, TURN, Turns
 
 
 def ids(claims: list[Claim]) -> list[int]:
@@ -20,17 +21,19 @@ def ids(claims: list[Claim]) -> list[int]:
 
 def claim_in(connection: OwnConnection, queue: Queue, *, worker: str, limit: int) -> list[Claim]:
     """Claim in a transaction that is open, and stays open."""
-    return run_in(
-        connection,
-        queue.dialect.claim(
-            Lane("q", 0),
-            since=None,
-            tasks=queue.dialect.names(["t"]),
-            worker=worker,
-            lease=60,
-            start=limit,
-            limit=limit,
-        ),
+    return run_in(connection, claiming(queue, worker=worker, limit=limit))
+
+
+def claiming(queue: Queue, *, worker: str, limit: int, turn: float | None = None) -> Op[list[Claim]]:
+    return queue.dialect.claim(
+        Lane("q", 0),
+        since=None,
+        tasks=queue.dialect.names(["t"]),
+        worker=worker,
+        lease=60,
+        start=limit,
+        limit=limit,
+        turn=turn,
     )
 
 
@@ -46,6 +49,24 @@ def test_three_workers_and_a_paused_transaction(locking: Queue) -> None:
     assert (first, second, third) == (added[:4], added[4:7], added[7:])
     owners = dict(queue.fetch("SELECT id, lease_owner FROM dibs_jobs"))
     assert Counter(owners.values()) == {"first": 4, "second": 3, "third": 3}
+
+
+def test_a_turn_that_does_not_come(locking: Queue) -> None:
+    """One who takes turns stands still in the midst of its claim: the others wait for it a moment, once, and go on."""
+    queue = locking
+    added = ids_of(queue, 4 * MANY)
+    turns = Turns(queue.store)
+
+    def take(limit: int) -> list[Claim]:
+        return turns.claim(Lane("q", 0), lambda turn: claiming(queue, worker="other", limit=limit, turn=turn))
+
+    assert ids(take(MANY)) == added[:MANY]
+    with queue.transaction() as frozen:
+        held = ids(run_in(frozen, claiming(queue, worker="frozen", limit=MANY, turn=TURN)))
+        assert held == added[MANY : 2 * MANY]
+        assert ids(take(MANY)) == added[2 * MANY : 3 * MANY]
+        with promptly():
+            assert ids(take(MANY)) == added[3 * MANY :]
 
 
 def ids_of(queue: Queue, number: int) -> list[int]:

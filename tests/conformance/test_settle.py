@@ -23,6 +23,11 @@ def kept_for(record: JobRecord) -> float:
     return (record.expires_at - record.finished_at).total_seconds() / DAY
 
 
+@pytest.fixture(autouse=True, params=["in haste", "at leisure"])
+def _pace(request: pytest.FixtureRequest, queue: Queue) -> None:
+    queue.hasty = request.param == "in haste"
+
+
 @pytest.mark.parametrize("status", sorted(FINAL))
 def test_an_end(queue: Queue, status: State) -> None:
     """When it ended, for how long it is kept, what came of it; and no lease any more."""

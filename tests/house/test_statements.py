@@ -41,7 +41,10 @@ def conditions(text: str) -> str:
 
 def believed(text: str) -> set[State]:
     """Return the statuses that a statement's rows must have."""
-    lists = re.findall(r"\bstatus (?:= |IN \()((?:'\w+'(?:, )?)+)", conditions(text))
+    where = conditions(text)
+    lists = re.findall(r"\bstatus (?:= |IN \()((?:'\w+'(?:, )?)+)", where)
+    if re.search(r"\bstatus = v\.status\b", where):  # by way of a list that is joined, whose status is a constant
+        lists += re.findall(r"'(\w+)' AS status", text)
     return {State(word) for words in lists for word in re.findall(r"\w+", words)}
 
 

@@ -111,7 +111,7 @@ def test_settle_frees_keys_together() -> None:
     verdicts = [verdict(1), verdict(2, keep=0.0), verdict(3), verdict(4, status=State.READY, keep=0.0)]
     asked, answers = answer(
         SQL.settle(verdicts, worker="w"),
-        [(1,)],
+        [(1, True)],
         [(1,)],
         0,
         [],

@@ -27,11 +27,11 @@ class Line:
         self._dead_for = dead_for
         self._dead: int | None = None
 
-    def run(self, make: Callable[[], Any], *, once: bool = False) -> Any:
+    def run(self, make: Callable[[], Any], *, once: bool = False, haste: bool = False) -> Any:
         if self._dead:
             self._dead -= 1
             raise DatabaseUnavailable("the line is dead")
-        result = self._run(make, once=once)
+        result = self._run(make, once=once, haste=haste)
         of_interest = once if self._cut_claims else isinstance(result, dict)  # what settling answers
         if self._dead is None and of_interest and result:
             self._dead = self._dead_for

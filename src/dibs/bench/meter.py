@@ -109,6 +109,9 @@ class Counted:
     def rollback(self) -> None:
         self._timed(self._connection.rollback)
 
+    def prefer_indexes(self) -> None:
+        self._connection.prefer_indexes()
+
     def hear(self, timeout: float) -> list[str]:
         return self._connection.hear(timeout)
 

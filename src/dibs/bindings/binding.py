@@ -62,6 +62,9 @@ class OwnConnection(Protocol):
     def rollback(self) -> None:
         """Undo what was begun; without a transaction do nothing."""
 
+    def prefer_indexes(self) -> None:
+        """Have statements planned by the indexes, whatever the statistics say; where plans go by these at all."""
+
     def hear(self, timeout: float) -> list[str]:
         """Wait until the database tells something; return what it told, [] if nothing in `timeout` seconds.
 

@@ -13,7 +13,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 from psycopg.types.numeric import Int8Dumper
-from psycopg.types.string import TextLoader
+from psycopg.types.string import TextBinaryLoader, TextLoader
 
 from dibs.bindings.cursors import spelt
 from dibs.bindings.refusals import reason, unreachable
@@ -48,6 +48,10 @@ SETTINGS = {
 #: of them), if they were used so many times.
 REPLAN_EVERY = 2.0
 REPLAN_AFTER = 20
+
+#: Ways to read a table that a worker's statements have no use for: each goes to the rows that it names, by an index. A
+#: planner that takes the queue to be short reads all of it instead (measured, 20,000 rows: settling 500 took 12 ms for 4).
+WITHOUT_INDEX = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin")
 
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 
@@ -164,6 +168,7 @@ class OwnPsycopg:
         raw.adapters.register_dumper(int, Int8Dumper)
         # JSON stays the text it is: whoever wants it parsed says how.
         raw.adapters.register_loader("json", TextLoader)
+        raw.adapters.register_loader("json", TextBinaryLoader)
         # The raw cursor's `$1` is what the server wants: nothing is parsed on the way. Where a statement is longer
         # than the 4 kB up to which psycopg remembers what it parsed, a request takes 76 µs instead of 86.
         self._cursor: psycopg.RawCursor[Any] = psycopg.RawCursor(raw, row_factory=tuple_row)
@@ -174,7 +179,8 @@ class OwnPsycopg:
         ).fetchone()
         self._used, self._planned = 0, time.monotonic()
         self._begin = BEGIN
-        if direct == (None,):
+        self._pooled = direct == (None,)
+        if self._pooled:
             raw.prepare_threshold = None
             self._begin += "".join(f"; SET LOCAL {key} = '{value}'" for key, value in settings.items())
 
@@ -191,7 +197,7 @@ class OwnPsycopg:
         if self._used > REPLAN_AFTER and time.monotonic() - self._planned > REPLAN_EVERY:
             self._plan_anew()
         text, values = spelt(request, Style.DOLLAR)
-        cursor = self._cursor.execute(text.encode(), values)
+        cursor = self._cursor.execute(text.encode(), values, binary=request.compact)
         return cursor.fetchall() if isinstance(request, Fetch) else cursor.rowcount
 
     def _plan_anew(self) -> None:
@@ -212,6 +218,12 @@ class OwnPsycopg:
     def rollback(self) -> None:
         if not self.commits_alone:
             self._cursor.execute(b"ROLLBACK")
+
+    def prefer_indexes(self) -> None:
+        if self._pooled:
+            self._begin += "".join(f"; SET LOCAL {key} = off" for key in WITHOUT_INDEX)
+        else:
+            self._cursor.execute("; ".join(f"SET {key} = off" for key in WITHOUT_INDEX).encode())
 
     def hear(self, timeout: float) -> list[str]:
         patience, self._raw.patience = self._raw.patience, None

@@ -221,6 +221,9 @@ class OwnPymysql:
     def rollback(self) -> None:
         self._raw.rollback()
 
+    def prefer_indexes(self) -> None:
+        """The statements say themselves which index to take."""
+
     def hear(self, timeout: float) -> list[str]:
         raise NotImplementedError("MySQL and MariaDB tell nobody anything")
 

@@ -186,6 +186,9 @@ class OwnSqlite3:
         if self._raw.in_transaction:
             self._raw.execute("ROLLBACK")
 
+    def prefer_indexes(self) -> None:
+        """Its planner has no statistics to go by, see `_forget_statistics`."""
+
     def hear(self, timeout: float) -> list[str]:
         raise NotImplementedError("SQLite tells nobody anything")
 

@@ -59,20 +59,32 @@ class Dialect(People, Here, Register, Depths):
 
     @abstractmethod
     def claim(
-        self, lane: Lane, *, since: Position | None, tasks: Value, worker: str, lease: float, start: int, limit: int
+        self,
+        lane: Lane,
+        *,
+        since: Position | None,
+        tasks: Value,
+        worker: str,
+        lease: float,
+        start: int,
+        limit: int,
+        turn: float | None = None,
     ) -> Op[list[Claim]]:
         """Claim up to `limit` due jobs of a lane, from `since` on (None: from its beginning), in order.
 
         The first `start` are marked started, the others held; a job whose lease once ran out is only started,
-        never held. `tasks` is a value made by `names`. A paused queue gives nothing.
+        never held. `tasks` is a value made by `names`. A paused queue gives nothing. `turn`: where many who claim much
+        at a time would hinder each other, wait so long (seconds) for the others' claims; then the op fails, and nothing was
+        claimed.
         """
 
     @abstractmethod
-    def settle(self, verdicts: Sequence[Verdict], *, worker: str) -> Op[dict[int, Settled]]:
+    def settle(self, verdicts: Sequence[Verdict], *, worker: str, haste: float | None = None) -> Op[dict[int, Settled]]:
         """Carry verdicts out; return what became of each, by job id.
 
         A job that a person wants cancelled ends cancelled whatever its verdict says. Rows that somebody's
-        transaction holds are not waited for.
+        transaction holds are not waited for; unless with `haste`, which may be quicker where there are none: then for so
+        long (seconds) at most, after which the op fails and has changed nothing. Only on a connection of dibs' own.
         """
 
     @abstractmethod
@@ -99,7 +111,8 @@ class Dialect(People, Here, Register, Depths):
 
     def claims_from(self, rows: Iterable[Row]) -> list[Claim]:
         """Turn rows of CLAIM_COLUMNS into claims, in the order of the lane (RETURNING has none)."""
-        claims = [self.claim_from(row) for row in rows]
+        claim_from = self.claim_from
+        claims = [claim_from(row) for row in rows]
         claims.sort(key=lambda claim: claim.position)
         return claims
 

@@ -129,7 +129,9 @@ class MySQL(MySQLEnqueue, InnoDB):
         lease: float,
         start: int,
         limit: int,
+        turn: float | None = None,
     ) -> Op[list[Claim]]:
+        del turn  # here, rows that others claim hinder nobody
         rows = yield from self.lock_next(lane, since=since or Position(self.beginning, 0), tasks=tasks, limit=limit)
         claims = self.claims_from(rows)
         for place, claim in enumerate(claims):
@@ -198,7 +200,8 @@ class MySQL(MySQLEnqueue, InnoDB):
         DELETE FROM dibs_jobs WHERE id {in_ids} AND status = 'running' AND lease_owner = :worker
     """
 
-    def settle(self, verdicts: Sequence[Verdict], *, worker: str) -> Op[dict[int, Settled]]:
+    def settle(self, verdicts: Sequence[Verdict], *, worker: str, haste: float | None = None) -> Op[dict[int, Settled]]:
+        del haste  # here, what is locked before it is written costs no more
         ours = yield from self._lock_ours({verdict.id: verdict.claims for verdict in verdicts}, worker=worker)
         kept: list[dict[str, Value]] = []
         unkept: list[int] = []

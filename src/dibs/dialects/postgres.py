@@ -26,7 +26,7 @@ from dibs.dialects.spelling import utc
 from dibs.dialects.urls import DatabaseUrl
 from dibs.errors import ReadOnlyDatabase, UnsuitableDatabase
 from dibs.jobs import Claim, Lane, Position, Renewal, Settled, Verdict
-from dibs.ops import Op, Value, execute, fetch
+from dibs.ops import Fetch, Op, Value, execute, fetch
 
 
 class Postgres(PostgresEnqueue, PostgresLanes, Dialect):
@@ -111,23 +111,42 @@ class Postgres(PostgresEnqueue, PostgresLanes, Dialect):
         RETURNING {CLAIM_COLUMNS}
     """
 
+    # Who claims many at the same time tries the others' rows: one that was taken since a statement's snapshot is locked
+    # until that ends, though it is not what is wanted, and can't be settled meanwhile. (20 processes: 13,000 jobs/s, in
+    # turns 30,000.)
+    TAKE_TURN: ClassVar[str] = """
+        SELECT set_config('lock_timeout', CAST(:haste AS text), true),
+            pg_advisory_xact_lock(hashtextextended('dibs claim ' || CAST(:lane AS text), 0))
+    """
+
     def claim(
-        self, lane: Lane, *, since: Position | None, tasks: Value, worker: str, lease: float, start: int, limit: int
+        self,
+        lane: Lane,
+        *,
+        since: Position | None,
+        tasks: Value,
+        worker: str,
+        lease: float,
+        start: int,
+        limit: int,
+        turn: float | None = None,
     ) -> Op[list[Claim]]:
         run_at, job_id = since or (self.beginning, 0)
-        rows = yield from fetch(
-            self.CLAIM,
-            alone=True,
-            queue=lane.queue,
-            priority=lane.priority,
-            run_at=run_at,
-            id=job_id,
-            tasks=tasks,
-            worker=worker,
-            lease=lease,
-            start=start,
-            limit=limit,
-        )
+        values: dict[str, Value] = {
+            "queue": lane.queue,
+            "priority": lane.priority,
+            "run_at": run_at,
+            "id": job_id,
+            "tasks": tasks,
+            "worker": worker,
+            "lease": lease,
+            "start": start,
+            "limit": limit,
+        }
+        if turn is not None:
+            name = f"{self.schema} {self.prefix} {lane.queue} {lane.priority}"
+            yield from fetch(self.TAKE_TURN, lane=name, haste=_ms(turn))
+        rows = yield Fetch(self.CLAIM, values, alone=turn is None, compact=True)
         return self.claims_from(rows)
 
     # -- renew and settle ------------------------------------------------------------------------
@@ -218,7 +237,58 @@ class Postgres(PostgresEnqueue, PostgresLanes, Dialect):
         SELECT id FROM ended
     """
 
-    def settle(self, verdicts: Sequence[Verdict], *, worker: str) -> Op[dict[int, Settled]]:
+    # What simply is done, as nearly all are, without the lock before the write: a held row is waited for, briefly, and
+    # then nothing has changed. 8 µs a job in batches of 500, where SETTLE takes 14. The limit is the statement's own, so
+    # it is left on no session. The fence compares with the list, so that no statistics make it seem to match few rows.
+    SETTLE_DONE: ClassVar[str] = """
+        WITH settled AS (
+            UPDATE dibs_jobs j SET
+                status = 'done', attempts = v.attempts, lease_until = NULL,
+                started_at = coalesce(j.started_at, clock_timestamp() - v.ran * interval '1 second'),
+                finished_at = clock_timestamp(), expires_at = clock_timestamp() + v.keep * interval '1 second',
+                result = CAST(v.result AS json)
+            FROM (
+                SELECT *, 'running' AS status, CAST(:worker AS text) AS owner, true AS wanted FROM unnest(
+                    CAST(CAST(:ids AS text) AS bigint[]), CAST(CAST(:claims AS text) AS bigint[]),
+                    CAST(CAST(:attempts AS text) AS integer[]), CAST(CAST(:ran AS text) AS float8[]),
+                    CAST(CAST(:keep AS text) AS float8[]), CAST(:results AS text[])
+                ) AS u(id, claims, attempts, ran, keep, result)
+                OFFSET 0
+            ) AS v
+            WHERE j.id = v.id AND j.status = v.status AND j.claims = v.claims AND j.lease_owner = v.owner
+              AND (j.cancel_requested_at IS NULL) = v.wanted
+              AND (SELECT set_config('lock_timeout', CAST(:haste AS text), true)) IS NOT NULL
+            RETURNING j.id, j.task, j.task_key, j.key_until
+        ), let_go AS (
+            DELETE FROM dibs_keys k USING settled e
+            WHERE e.task_key IS NOT NULL AND e.key_until = 'finished'
+              AND k.task = e.task AND k.task_key = e.task_key AND k.job_id = e.id
+        )
+        SELECT id FROM settled
+    """
+
+    def settle(self, verdicts: Sequence[Verdict], *, worker: str, haste: float | None = None) -> Op[dict[int, Settled]]:
+        answers: dict[int, Settled] = {}
+        done = [verdict for verdict in verdicts if verdict.plain] if haste is not None else []
+        if done:
+            rows = yield from fetch(
+                self.SETTLE_DONE,
+                alone=True,
+                ids=_array(verdict.id for verdict in done),
+                claims=_array(verdict.claims for verdict in done),
+                attempts=_array(verdict.attempts for verdict in done),
+                ran=_array(verdict.ran or 0.0 for verdict in done),
+                keep=_array(verdict.keep for verdict in done),
+                results=[None if verdict.result is None else bytes(verdict.result).decode() for verdict in done],
+                worker=worker,
+                haste=_ms(haste or 0.0),
+            )
+            answers = dict.fromkeys((row[0] for row in rows), Settled.NOW)
+        if others := [verdict for verdict in verdicts if verdict.id not in answers]:
+            answers |= yield from self._settle(others, worker=worker)
+        return answers
+
+    def _settle(self, verdicts: Sequence[Verdict], *, worker: str) -> Op[dict[int, Settled]]:
         rows = yield from fetch(self.SETTLE, alone=True, verdicts=msgspec.json.encode(verdicts).decode(), worker=worker)
         answers = dict.fromkeys((row[0] for row in rows), Settled.NOW)
         if missing := {verdict.id: verdict.claims for verdict in verdicts if verdict.id not in answers}:
@@ -287,3 +357,12 @@ class Postgres(PostgresEnqueue, PostgresLanes, Dialect):
 
     def listen(self) -> Op[None]:
         yield from execute(f"LISTEN {self.quote(self.channel or '')}", alone=True)
+
+
+def _array(numbers: Iterable[float]) -> str:
+    """Return an array as text: half of what a driver takes to turn a list into one."""
+    return "{" + ",".join(map(str, numbers)) + "}"
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.0f}ms"

@@ -31,7 +31,8 @@ from dibs.jobs import Claim, Lane, NewJob, Position, Renewal, Settled, Verdict
 from dibs.ops import Op, Value, execute, fetch
 from dibs.states import State
 
-_NOW = "strftime('%Y-%m-%d %H:%M:%f', 'now')"
+# As what a subquery answers it is worked out once for a statement, and not for each row (1 µs a time).
+_NOW = "(SELECT strftime('%Y-%m-%d %H:%M:%f', 'now'))"
 _BEGINNING = ""  # sorts before any time
 _END = "9999-12-31 23:59:59.999"
 
@@ -238,7 +239,7 @@ class SQLite(KeyedEnqueue, Dialect):
         )
         UPDATE dibs_jobs AS j SET
             status = 'running', claims = j.claims + 1, lease_owner = :worker,
-            lease = :lease, lease_until = {_after(":lease")},
+            lease = :lease, lease_until = (SELECT {_after(":lease")}),
             attempts = j.attempts + picked.starts, started_at = CASE WHEN picked.starts THEN {{now}} END
         FROM picked WHERE j.id = picked.id AND (picked.starts OR picked.crashes = 0)
         RETURNING {CLAIM_COLUMNS}
@@ -254,7 +255,9 @@ class SQLite(KeyedEnqueue, Dialect):
         lease: float,
         start: int,
         limit: int,
+        turn: float | None = None,
     ) -> Op[list[Claim]]:
+        del turn  # there is one writer at a time anyway
         run_at, job_id = since or (_BEGINNING, 0)
         due: dict[str, Value] = {**lane._asdict(), "run_at": run_at, "id": job_id, "tasks": tasks}
         if not (yield from fetch(self.PEEK, alone=True, **due)):
@@ -290,8 +293,27 @@ class SQLite(KeyedEnqueue, Dialect):
             lost = {job_id for job_id, settled in looked.items() if settled is Settled.LOST}
         return Renewal(renewed, lost, {job_id for job_id, cancelling in rows if cancelling})
 
-    # A statement for each verdict, since none has to travel: 11 µs a job in a batch of 100, and 14 alone. One
-    # statement with a JSON list of verdicts took 11 to 19 and 16 to 85, and 30 with results of 2 kB.
+    # What simply is done, as nearly all are: 5 µs a job in batches of 500, where a statement for each takes 16. Moments
+    # that are the same for all are worked out once, as what a subquery answers is; a run too short for the clock began
+    # when it ended. `+` keeps the planner from the index of what is running, which it would read for each row of the list.
+    SETTLE_DONE: ClassVar[str] = f"""
+        UPDATE dibs_jobs SET
+            status = 'done', attempts = v.attempts, lease_until = NULL,
+            started_at = coalesce(started_at, CASE WHEN v.ran >= 0.0005 THEN {_after("-v.ran")} ELSE {{now}} END),
+            finished_at = {{now}}, expires_at = (SELECT {_after(":keep")}), result = v.result
+        FROM (
+            SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS claims,
+                json_extract(value, '$[2]') AS attempts, json_extract(value, '$[3]') AS ran,
+                json_extract(value, '$[4]') AS result
+            FROM json_each(:done)
+        ) AS v
+        WHERE dibs_jobs.id = v.id AND +status = 'running' AND dibs_jobs.claims = v.claims AND lease_owner = :worker
+          AND cancel_requested_at IS NULL
+        RETURNING id, task_key IS NOT NULL AND key_until = 'finished'
+    """
+
+    # The others by a statement for each verdict, since none has to travel: one statement for a list of all that a verdict
+    # can say took 11 to 19 µs a job and 16 to 85 alone, and 30 with results of 2 kB.
     SETTLE: ClassVar[str] = f"""
         UPDATE dibs_jobs SET
             status = CASE WHEN cancel_requested_at IS NULL THEN :status ELSE 'cancelled' END,
@@ -314,10 +336,21 @@ class SQLite(KeyedEnqueue, Dialect):
     """
     FORGET_DUPLICATES: ClassVar[str] = "DELETE FROM dibs_duplicates WHERE job_id = :id"
 
-    def settle(self, verdicts: Sequence[Verdict], *, worker: str) -> Op[dict[int, Settled]]:
+    def settle(self, verdicts: Sequence[Verdict], *, worker: str, haste: float | None = None) -> Op[dict[int, Settled]]:
+        del haste  # there are no rows to wait for
         answers: dict[int, Settled] = {}
         frees: list[int] = []
+        done: dict[float, list[Verdict]] = {}
         for verdict in verdicts:
+            if verdict.plain:
+                done.setdefault(verdict.keep, []).append(verdict)
+        for kept, group in done.items():
+            rows = yield from fetch(self.SETTLE_DONE, done=_done(group), keep=kept, worker=worker)
+            answers |= dict.fromkeys((row[0] for row in rows), Settled.NOW)
+            frees += [row[0] for row in rows if row[1]]
+        for verdict in verdicts:
+            if verdict.id in answers:
+                continue
             unkept = verdict.status is not State.READY and verdict.keep <= 0
             values = msgspec.structs.asdict(verdict) | {
                 "status": str(verdict.status),
@@ -385,6 +418,11 @@ def stored(moment: datetime) -> str:
     except OverflowError:  # within a day of the first or the last moment that Python knows
         return _END if moment.year > 1 else _BEGINNING
     return moment.replace(tzinfo=None).isoformat(" ", "milliseconds")
+
+
+def _done(verdicts: Iterable[Verdict]) -> str:
+    rows = [(each.id, each.claims, each.attempts, each.ran, _text(each.result)) for each in verdicts]
+    return msgspec.json.encode(rows).decode()
 
 
 def _text(json: msgspec.Raw | None) -> str | None:

@@ -29,6 +29,7 @@ from dibs.worker.settling import Settler, Settling
 from dibs.worker.slots import Report, Slots
 from dibs.worker.summary import Summary
 from dibs.worker.tally import Tally
+from dibs.worker.turns import Turns
 from dibs.worker.unclaimed import Unclaimed
 from dibs.worker.verdicts import Stopped, TimedOut
 
@@ -114,6 +115,7 @@ class Fetcher:
         self._unclear: float | None = None  # when a claim was sent whose answer was lost, until that is cleared up
         self._next_free: dict[Slots, float] = {}
         self._unclaimed = Unclaimed(app.dialect, store)
+        self._turns = Turns(store)
 
     @property
     def beats(self) -> dict[str, Beat]:
@@ -381,7 +383,7 @@ class Fetcher:
         since = self._lookout.since(slots, lane)
         sent = time.monotonic()
 
-        def op() -> Op[list[Claim]]:
+        def op(turn: float | None) -> Op[list[Claim]]:
             return self._dialect.claim(
                 lane,
                 since=since,
@@ -390,10 +392,11 @@ class Fetcher:
                 lease=self._lease,
                 start=start,
                 limit=limit,
+                turn=turn,
             )
 
         try:
-            claims = self._store.run(op, once=True)
+            claims = self._turns.claim(lane, op)
         except OutcomeUnknown:
             self._unclear = sent
             return self._adopt(sent)

@@ -82,8 +82,8 @@ class Run:
             self._stop_code()
 
     def _stop_code(self) -> None:
-        if self.interrupt is not None:
-            self.interrupt(False)
+        if (interrupt := self.interrupt) is not None:
+            interrupt(False)
 
     def begin(self) -> None:
         self.begun = time.monotonic()

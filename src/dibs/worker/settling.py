@@ -9,6 +9,7 @@ otherwise between two claims.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import threading
@@ -22,7 +23,7 @@ from dibs.jobs import Settled, Verdict
 from dibs.logs import CLAIM
 from dibs.retries import DAY
 from dibs.states import State
-from dibs.store import Store
+from dibs.store import RowLocked, Store
 from dibs.worker.health import Beat
 from dibs.worker.outage import Outage
 from dibs.worker.progress import write_progress
@@ -30,7 +31,7 @@ from dibs.worker.runs import Holdings, Run
 from dibs.worker.scrubbing import scrub_of
 from dibs.worker.tally import Tally
 from dibs.worker.telling import end_of, tell_settled
-from dibs.worker.verdicts import Misfit, Outcome, Raised, Returned, Rules, decide, shorten
+from dibs.worker.verdicts import Misfit, Outcome, Raised, Returned, Rules, decide, done, shorten
 
 logger = logging.getLogger("dibs")
 
@@ -40,6 +41,11 @@ BATCH = 500
 #: While the slots have work waiting, outcomes are gathered for this long (seconds), or until there are that many.
 GATHER = 0.01
 GATHERED = 125
+
+#: Settling in haste waits for a locked row so long (seconds). After one that is held for longer, rows are locked before they
+#: are written, and those that can't be are left for later, until none was found for so long.
+HASTE = 0.05
+AT_LEISURE = 2.0
 
 #: The settler comes round this often (seconds) at least, so that it is seen to be alive.
 LONGEST_WAIT = 5.0
@@ -76,6 +82,7 @@ class Settling:
         self._outbox: deque[Entry] = deque()
         self._locked: list[tuple[float, Entry]] = []  # when to try again, and what
         self._last = 0.0
+        self._haste_at = 0.0  # monotonic: until then rows are locked before they are written
 
     def report(self, run: Run, outcome: Outcome) -> None:
         """Take the outcome of a run; the first one counts."""
@@ -118,7 +125,7 @@ class Settling:
         verdicts = [verdict for _, verdict in batch]
         write_progress(self._store, [run for run, _ in batch], worker=self._worker)
         try:
-            answers = self._store.run(lambda: self._dialect.settle(verdicts, worker=self._worker))
+            answers = self._carry_out(verdicts)
         except (DatabaseUnavailable, ReadOnlyDatabase, SchemaError):
             raise
         except DatabaseError as error:
@@ -133,6 +140,20 @@ class Settling:
             self._take_note(run, verdict, answers[verdict.id])
         entries = [(run, verdict, answers[verdict.id]) for run, verdict in batch] if self._app.events.handlers else []
         tell_settled(self._app, self._store, entries, worker=self._worker)
+
+    def _carry_out(self, verdicts: Sequence[Verdict]) -> dict[int, Settled]:
+        """Settle in haste, unless a row was found locked of late."""
+        answers: dict[int, Settled] | None = None
+        if time.monotonic() >= self._haste_at:
+            with contextlib.suppress(RowLocked):
+                answers = self._store.run(
+                    lambda: self._dialect.settle(verdicts, worker=self._worker, haste=HASTE), haste=True
+                )
+        if answers is None:
+            answers = self._store.run(lambda: self._dialect.settle(verdicts, worker=self._worker))
+            if Settled.LOCKED in answers.values():
+                self._haste_at = time.monotonic() + AT_LEISURE
+        return answers
 
     def _settle_bare(self, run: Run, verdict: Verdict, error: DatabaseError) -> None:
         """Settle a job whose verdict the database refuses, without what may be the reason: texts, or the deletion."""
@@ -154,7 +175,9 @@ class Settling:
 
     def _take_note(self, run: Run, verdict: Verdict, settled: Settled) -> None:
         if settled is Settled.LOCKED:
-            self._locked.append((time.monotonic() + self._dice.uniform(0.1, 0.3), (run, verdict)))
+            # All at one moment: 500 that were locked for a moment are then one statement more, and not 500.
+            at = self._locked[0][0] if self._locked else time.monotonic() + self._dice.uniform(0.1, 0.3)
+            self._locked.append((at, (run, verdict)))
             return
         self._holdings.drop(run)
         claim = run.claim
@@ -266,12 +289,14 @@ def verdict_of(
     app: Dibs, run: Run, outcome: Outcome, *, dice: random.Random, max_releases: int | None = None
 ) -> Verdict:
     """Return what is done about the outcome of a run, by its task's rules."""
-    if isinstance(outcome, Returned) and run.finished:
+    if isinstance(outcome, Returned):
+        if not run.finished:
+            return done(run.claim, outcome, ran=run.ran())
         # Settled by the task itself, if its transaction was committed; only if not does this verdict apply.
         error = RuntimeError("finish() was called, but its transaction was not committed: its writes are not there")
         outcome = Raised(error)
     options = run.task.options
-    scrub = None if isinstance(outcome, Returned) else scrub_of(run.task, run.claim)
+    scrub = scrub_of(run.task, run.claim)
     releases = app.max_releases if max_releases is None else max_releases
     rules = Rules(options.backoff, releases, options.fail_on, options.retry_on, scrub, app.misfit_wait)
     run.misfit = isinstance(outcome, Misfit)

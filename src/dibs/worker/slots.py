@@ -140,8 +140,8 @@ class Slots(ABC):
 
     def interrupt(self, run: Run) -> None:
         """End a run's code, where that can be done; its outcome is no longer asked for."""
-        if run.interrupt is not None:
-            run.interrupt(True)
+        if (interrupt := run.interrupt) is not None:
+            interrupt(True)
 
     def _prepare(self, run: Run) -> tuple[tuple[Any, ...], dict[str, Any]] | Outcome:
         """Mark a run begun and return its task's arguments, or the outcome if it can't be called."""
@@ -282,6 +282,8 @@ class LoopSlots(Slots):
                 outcome = self._returned(run, await code)
         except BaseException as error:  # noqa: BLE001 - cancellation is an outcome too; SystemExit would end the loop
             outcome = Raised(error)
+        finally:
+            run.interrupt = None  # else run, task and coroutine hold each other (collecting them took half of the time)
         # Whatever it did when it was cancelled: its time was up.
         return TimedOut(timeout) if timeout is not None and limit.expired() else outcome
 

@@ -92,8 +92,7 @@ class Rules:
 def decide(claim: Claim, outcome: Outcome, rules: Rules, *, ran: float | None, at: str, dice: random.Random) -> Verdict:
     """Return the verdict about a run that took `ran` seconds (None: it never started) and ended at `at`."""
     if isinstance(outcome, Returned):
-        result = None if outcome.result is None else msgspec.Raw(outcome.result.encode())
-        return _ended(claim, State.DONE, ran=ran, result=result)
+        return done(claim, outcome, ran=ran)
     if isinstance(outcome, Stopped):
         return _back(claim, delay=0.0, ran=ran)
     if isinstance(outcome, Misfit):
@@ -130,6 +129,20 @@ def decide(claim: Claim, outcome: Outcome, rules: Rules, *, ran: float | None, a
     return _retry(claim, text, rules, delay=None, ran=ran, at=at, dice=dice)
 
 
+def done(claim: Claim, outcome: Returned, *, ran: float | None) -> Verdict:
+    """Return the verdict about a run that returned: one that no rules and no time are needed for."""
+    return Verdict(
+        id=claim.id,
+        claims=claim.claims,
+        status=State.DONE,
+        attempts=claim.attempts,
+        releases=claim.releases,
+        ran=ran,
+        keep=retries.keep(State.DONE, retention=claim.retention, keyed=claim.task_key is not None),
+        result=None if outcome.result is None else msgspec.Raw(outcome.result.encode()),
+    )
+
+
 def is_hopeless(
     raised: BaseException,
     fail_on: tuple[type[BaseException], ...],
@@ -144,7 +157,6 @@ def _ended(
     status: State,
     *,
     ran: float | None,
-    result: msgspec.Raw | None = None,
     error: str | None = None,
     at: str | None = None,
 ) -> Verdict:
@@ -156,7 +168,6 @@ def _ended(
         releases=claim.releases,
         ran=ran,
         keep=retries.keep(status, retention=claim.retention, keyed=claim.task_key is not None),
-        result=result,
         error=error,
         errors=_errors(claim, error, at) if error and at else None,
     )

@@ -251,6 +251,7 @@ class Worker:
 
         def store(part: str, *, gap: float = 15.0) -> Store:
             stores.append(self.app.new_store(name=f"dibs {part}", size=1, gap=gap))
+            stores[-1].by_index = True
             return stores[-1]
 
         fetcher = Fetcher(

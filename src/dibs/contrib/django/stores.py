@@ -30,19 +30,21 @@ class JoiningStore(Store):
         super().__init__(dialect, connect)
         self._alias = alias
 
-    def run(self, make: Callable[[], Op[T]], *, once: bool = False, persistent: bool = True) -> T:
+    def run(self, make: Callable[[], Op[T]], *, once: bool = False, persistent: bool = True, haste: bool = False) -> T:
         if has_begun(connections[self._alias]):
             return ops.run(make(), self._djangos())
-        return self.run_alone(make, once=once, persistent=persistent)
+        return self.run_alone(make, once=once, persistent=persistent, haste=haste)
 
-    def run_alone(self, make: Callable[[], Op[T]], *, once: bool = False, persistent: bool = True) -> T:
+    def run_alone(
+        self, make: Callable[[], Op[T]], *, once: bool = False, persistent: bool = True, haste: bool = False
+    ) -> T:
         """Run the op in a transaction of its own, whatever has begun on Django's connection.
 
         Where only Django's connection reaches the database (in memory), the transaction is Django's.
         """
         if can_be_shared(connections[self._alias]):
             try:
-                return super().run(make, once=once, persistent=persistent)
+                return super().run(make, once=once, persistent=persistent, haste=haste)
             finally:
                 if _in_tests():
                     self.close()  # a test run drops its database at the end, which nobody may be connected to then
