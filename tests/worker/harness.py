@@ -35,15 +35,19 @@ class WorkerProcess:
 
     def __init__(self, argument: str, log: Path) -> None:
         self._log = log
+        leash, held = os.pipe()
+        self._leash: int | None = held  # closed when the tests end, however they do; then it is killed
         with log.open("wb") as file:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "worker.program", argument],
+                [sys.executable, "-m", "worker.program", argument, str(leash)],
+                pass_fds=[leash],
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(SOURCES), "PYTHONUNBUFFERED": "1"},
                 start_new_session=True,
             )
+        os.close(leash)
 
     @property
     def pid(self) -> int:
@@ -109,6 +113,9 @@ class WorkerProcess:
         if self.alive:  # only as long as it is not reaped is the number surely its own
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait(10)
+        if self._leash is not None:
+            os.close(self._leash)
+            self._leash = None
 
 
 class Site(Generic[P]):

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from dibs import Dibs, current_job
+from dibs.worker.child import die_with_holder_of
 from worker.diary import Diary
 
 #: How often (seconds) a task looks whether its gate is open.
@@ -96,8 +97,9 @@ class Program:
         self.gate, self.agate, self.watch, self.crash = gate, agate, watch, crash
 
 
-def main(argument: str) -> None:
-    """Be a worker process."""
+def main(argument: str, leash: int) -> None:
+    """Be a worker process, for as long as the tests run."""
+    die_with_holder_of(leash)
     asked = json.loads(argument)
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.INFO, stream=sys.stderr)
     module, _, name = asked["program"].partition(":")
@@ -108,4 +110,4 @@ def main(argument: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], int(sys.argv[2]))

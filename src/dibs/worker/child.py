@@ -60,13 +60,13 @@ def main() -> None:
     channel, leash = Channel(int(sys.argv[1])), int(sys.argv[2])
     os.set_inheritable(int(sys.argv[1]), False)  # what a task starts is none of the worker's
     os.set_inheritable(leash, False)
-    _die_with_the_worker(leash)
+    die_with_holder_of(leash)
     hello = channel.receive()
     assert isinstance(hello, Hello)
     Child(channel, hello.worker).work(hello)
 
 
-def _die_with_the_worker(leash: int) -> None:
+def die_with_holder_of(leash: int) -> None:
     """Have this process, and what its tasks start, killed when the other end of the leash is closed.
 
     By the system itself where it can, so that it does not matter what the code is doing.
