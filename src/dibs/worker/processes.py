@@ -61,6 +61,8 @@ PROGRAM = "import sys; sys.path.append(sys.argv.pop(1)); from dibs.worker.child 
 class ProcessSlots(ThreadSlots):
     """Processes that each run one job at a time."""
 
+    kind = "processes"
+
     def __init__(self, app: Dibs, worker: str, size: int, tasks: Sequence[str], report: Report) -> None:
         super().__init__(app, worker, size, tasks, report)
         self._hello = hello_for(app, worker)

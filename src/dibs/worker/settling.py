@@ -24,6 +24,7 @@ from dibs.retries import DAY
 from dibs.states import State
 from dibs.store import Store
 from dibs.worker.health import Beat
+from dibs.worker.holders import find_holders
 from dibs.worker.outage import Outage
 from dibs.worker.progress import write_progress
 from dibs.worker.runs import Holdings, Run
@@ -128,6 +129,8 @@ class Settling:
             else:
                 self._settle_bare(*batch[0], error)
             return
+        lost = [run for run, verdict in batch if answers[verdict.id] is Settled.LOST]
+        find_holders(self._store, lost, worker=self._worker)
         for run, verdict in batch:
             self._take_note(run, verdict, answers[verdict.id])
         entries = [(run, verdict, answers[verdict.id]) for run, verdict in batch] if self._app.events.handlers else []
@@ -148,6 +151,8 @@ class Settling:
             error="its error could not be stored" if verdict.error else None,
         )
         answers = self._store.run(lambda: self._dialect.settle([bare], worker=self._worker))
+        if answers[bare.id] is Settled.LOST:
+            find_holders(self._store, [run], worker=self._worker)
         self._take_note(run, bare, answers[bare.id])
         tell_settled(self._app, self._store, [(run, bare, answers[bare.id])], worker=self._worker)
 
@@ -164,8 +169,9 @@ class Settling:
             self._count("cancelled" if run.cancelling else end_of(run, verdict, settled))
         if settled is Settled.LOST:
             logger.warning(
-                "job %d: lost: its lease ran out and it was taken back, so what %s gave is refused",
+                "job %d: lost: its lease ran out, and %s; what %s gave is refused",
                 claim.id,
+                run.lost_to,
                 claim.task,
                 extra=of_job,
             )

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from contextvars import Context
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, ClassVar
 
 from dibs.app import Dibs
 from dibs.errors import Cancel, InvalidArgument
@@ -44,6 +44,8 @@ Report = Callable[[Run, Outcome], None]
 
 class Slots(ABC):
     """Room for `size` jobs of some tasks at a time."""
+
+    kind: ClassVar[str]  # what they are for, in words
 
     def __init__(self, app: Dibs, worker: str, size: int, tasks: Sequence[str], report: Report) -> None:
         self.size = size
@@ -133,8 +135,8 @@ class Slots(ABC):
 
     @property
     def stuck(self) -> int:
-        """How many slots are taken by code that ran out of time, was settled, and goes on."""
-        return sum(run.stuck for run in self.busy)
+        """How many slots are taken by code that goes on although its job is out of time or lost."""
+        return sum(run.over for run in self.busy)
 
     def interrupt(self, run: Run) -> None:
         """End a run's code, where that can be done; its outcome is no longer asked for."""
@@ -174,6 +176,8 @@ class Slots(ABC):
 
 class ThreadSlots(Slots):
     """Threads for sync tasks. Started when they are first needed."""
+
+    kind = "threads"
 
     def __init__(self, app: Dibs, worker: str, size: int, tasks: Sequence[str], report: Report) -> None:
         super().__init__(app, worker, size, tasks, report)
@@ -219,6 +223,8 @@ class ThreadSlots(Slots):
 
 class LoopSlots(Slots):
     """One event loop, in a thread of its own, for async tasks."""
+
+    kind = "async tasks"
 
     def __init__(self, app: Dibs, worker: str, size: int, tasks: Sequence[str], report: Report) -> None:
         super().__init__(app, worker, size, tasks, report)
@@ -282,6 +288,17 @@ class LoopSlots(Slots):
     def _is_overdue(self, run: Run) -> bool:
         timeout = run.task.options.timeout
         return timeout is not None and (run.ran() or 0.0) > timeout + SWALLOWED
+
+
+def stuck_slots(all_slots: Iterable[Slots]) -> int:
+    """Return how many slots are taken by code that goes on although its job is out of time or lost."""
+    return sum(slots.stuck for slots in all_slots)
+
+
+def choked(all_slots: Iterable[Slots]) -> str:
+    """Say which slots are all stuck, if those of a kind are: no job for them can begin here."""
+    words = "all {0.size} slots for {0.kind} are taken by code that goes on although its job is out of time or lost"
+    return next((words.format(slots) for slots in all_slots if slots.stuck == slots.size), "")
 
 
 def _nobody() -> None:

@@ -19,35 +19,41 @@ ALWAYS = ("done", "retried", "failed")
 class Summary:
     """Counts how runs end (`count`, in the fetcher's thread) and tells it (`tell`, in any one other)."""
 
-    def __init__(self, worker: str, under_way: Callable[[], tuple[int, int]]) -> None:
-        """`under_way` answers how many jobs run and how many are held."""
+    def __init__(self, worker: str, under_way: Callable[[], tuple[int, int, int]]) -> None:
+        """`under_way` answers how many jobs run, how many are held, and how many slots are stuck."""
         self._worker = worker
         self._under_way = under_way
         self._counts: Counter[str] = Counter()
         self._told: Counter[str] = Counter()
         self._told_at = time.monotonic()
+        self._told_stuck = 0
 
     def count(self, end: str) -> None:
         self._counts[end] += 1
 
     def tell(self, *, now: bool = False) -> None:
-        """Tell what has ended since the last time, if it is time (or `now`). Where nothing has, nothing is told."""
+        """Tell what has ended since the last time, if it is time (or `now`).
+
+        Where nothing has, nothing is told, unless slots are stuck that were not, or no longer are.
+        """
         passed = time.monotonic() - self._told_at
         if passed < EVERY and not now:
             return
         self._told_at += passed
         counts = self._counts.copy()
         new, self._told = counts - self._told, counts
-        if not new:
+        running, held, stuck = self._under_way()
+        if not new and stuck == self._told_stuck:
             return
-        running, held = self._under_way()
+        self._told_stuck = stuck
         ended = [f"{new[end]} {end}" for end in (*ALWAYS, *sorted(set(new) - set(ALWAYS)))]
         logger.info(
-            "worker %s: %s in %.1f s (%g/s); %d running, %d held",
+            "worker %s: %s in %.1f s (%g/s); %d running, %d held%s",
             self._worker,
             ", ".join(ended),
             passed,
             round(new.total() / max(passed, 0.001), 1),
             running,
             held,
+            f", {stuck} stuck" if stuck else "",
         )
