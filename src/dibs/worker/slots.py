@@ -297,7 +297,7 @@ def stuck_slots(all_slots: Iterable[Slots]) -> int:
 
 def choked(all_slots: Iterable[Slots]) -> str:
     """Say which slots are all stuck, if those of a kind are: no job for them can begin here."""
-    words = "all {0.size} slots for {0.kind} are taken by code that goes on although its job is out of time or lost"
+    words = "every slot for {0.kind} ({0.size}) is taken by code that goes on although its job is out of time or lost"
     return next((words.format(slots) for slots in all_slots if slots.stuck == slots.size), "")
 
 
