@@ -13,6 +13,7 @@ import pytest
 
 from anomaly.invariants import nothing_lost_nothing_twice
 from anomaly.producers import in_processes, in_threads, orders_and_jobs
+from conformance.hands import new_job, promptly
 from conftest import wait_for
 from dibs import ops
 from dibs.jobs import Lane
@@ -138,7 +139,9 @@ def test_a_strict_isolation_level(site: Site[Program], size: Size) -> None:
         produced = in_threads(
             size.producers,
             lambda place: jobs.extend(
-                orders_and_jobs(site.app, site.program.note, place, number=size.jobs, isolation=isolation, keyed=False)
+                orders_and_jobs(
+                    site.app, site.program.note, place, number=size.jobs, isolation=isolation, keyed=place % 2 == 0
+                )
             ),
             within=120,
         )
@@ -153,6 +156,44 @@ def test_a_strict_isolation_level(site: Site[Program], size: Size) -> None:
         if strict:
             site.db.execute(f"ALTER DATABASE {name} RESET default_transaction_isolation")
         site.db.execute("DROP TABLE orders")
+
+
+def test_open_transactions_at_a_strict_level(site: Site[Program]) -> None:
+    """One that has enqueued a key, and one that has finished a job whose key it lets go of: neither keeps anybody from
+    enqueueing other keys."""
+    if not site.db.locks_rows:
+        pytest.skip("one writer at a time")
+    strict = Execute("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE", {})
+    if site.db.kind == "mysql":
+        strict = Execute("SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE", {})
+    dialect, note = site.app.dialect, site.program.note
+    job = note.using(key="finished", priority=5).enqueue(number=0)
+    claim = dialect.claim(
+        Lane("default", 5), since=None, tasks=dialect.names(["note"]), worker="w", lease=60.0, start=1, limit=1
+    )
+    (claimed,) = site.app.store.run(lambda: claim)
+    first, second = site.db.connect(), site.db.connect()
+    try:
+        for connection in (first, second):
+            connection.answer(strict)
+            connection.begin()
+        finish = dialect.finish(
+            job.id, claims=claimed.claims, worker="w", attempts=1, result=None, keep=60.0, frees_key=True
+        )
+        with promptly():
+            assert ops.run(dialect.enqueue([new_job(task="note", key="a")], tell=True), first)[0].created
+            assert ops.run(finish, first)
+            for key in ("0", "b", "z"):
+                assert ops.run(dialect.enqueue([new_job(task="note", key=key)], tell=True), second)[0].created
+                assert note.using(key=f"{key} too").enqueue(number=1).created
+        second.commit()
+        first.commit()
+        again = ops.run(dialect.enqueue([new_job(task="note", key="b")], tell=True), first)
+        assert again[0].created is False
+        assert note.using(key="finished").enqueue(number=1).created
+    finally:
+        first.close()
+        second.close()
 
 
 @sizes(Size(2, 50, 2), Size(4, 500, 4))
