@@ -57,10 +57,11 @@ def test_a_worker_that_came_back_from_the_dead(listening: Site[Listening], tmp_p
     zombie.thaw()
     wait_for(lambda: site.diary.pids("lost")[zombie.pid], within=5, what="the thread to be told")
     wait_for(lambda: site.diary.pids("raised")[zombie.pid], within=5, what="the async task to be cancelled")
-    told = wait_for(lambda: len((tmp_path / "lost").read_text().splitlines()) == 3 and (tmp_path / "lost").read_text())
+    told = tmp_path / "lost"
+    wait_for(lambda: len(told.read_text().splitlines()) == 3, what="the handlers")
     for job, words in {watching: "has it now", waiting: "has it now", ended: "it is done by now, by"}.items():
         wait_for(lambda: zombie.lines(f"job {job.id}: lost", words, f":{other.pid}:", "is told"), what="who has it")
-        (line,) = [line for line in told.splitlines() if line.startswith(f"{zombie.pid} {job.id} ")]
+        (line,) = [line for line in told.read_text().splitlines() if line.startswith(f"{zombie.pid} {job.id} ")]
         assert words in line
         assert f":{other.pid}:" in line
 
