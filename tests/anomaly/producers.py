@@ -69,7 +69,8 @@ def orders_and_jobs(app: Dibs, task: Any, place: int, *, number: int, isolation:
     ids: list[int] = []
     with closing(of_driver(app)) as connection:
         cursor = connection.cursor()
-        cursor.execute(f"SET SESSION TRANSACTION ISOLATION LEVEL {isolation}")
+        session = "SESSION CHARACTERISTICS AS" if app.url.scheme == "postgresql" else "SESSION"
+        cursor.execute(f"SET {session} TRANSACTION ISOLATION LEVEL {isolation}")
         connection.commit()
         for n in range(number):
             cursor.execute(f"INSERT INTO orders (number) VALUES ({place * number + n})")

@@ -13,14 +13,14 @@ import pytest
 
 from anomaly.invariants import nothing_lost_nothing_twice
 from anomaly.producers import in_processes, in_threads, orders_and_jobs
-from conformance.hands import new_job, promptly
+from conformance.hands import promptly
 from conftest import wait_for
 from dibs import ops
 from dibs.jobs import Lane
 from dibs.ops import Execute, Fetch
 from worker.harness import LEASE, Site, holds
 from worker.program import Program
-from worker.users import of_driver
+from worker.users import of_driver, write
 
 
 class Size(NamedTuple):
@@ -163,37 +163,39 @@ def test_open_transactions_at_a_strict_level(site: Site[Program]) -> None:
     enqueueing other keys."""
     if not site.db.locks_rows:
         pytest.skip("one writer at a time")
-    strict = Execute("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE", {})
-    if site.db.kind == "mysql":
-        strict = Execute("SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE", {})
     dialect, note = site.app.dialect, site.program.note
     job = note.using(key="finished", priority=5).enqueue(number=0)
     claim = dialect.claim(
         Lane("default", 5), since=None, tasks=dialect.names(["note"]), worker="w", lease=60.0, start=1, limit=1
     )
     (claimed,) = site.app.store.run(lambda: claim)
-    first, second = site.db.connect(), site.db.connect()
-    try:
+    with closing(of_driver(site.app)) as first, closing(of_driver(site.app)) as second:
         for connection in (first, second):
-            connection.answer(strict)
-            connection.begin()
-        finish = dialect.finish(
-            job.id, claims=claimed.claims, worker="w", attempts=1, result=None, keep=60.0, frees_key=True
-        )
+            if site.db.kind == "mysql":
+                write(connection, "SET SESSION innodb_lock_wait_timeout = 3")
+                write(connection, "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE")
+            else:
+                write(connection, "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE")
+            connection.commit()
         with promptly():
-            assert ops.run(dialect.enqueue([new_job(task="note", key="a")], tell=True), first)[0].created
-            assert ops.run(finish, first)
+            assert note.using(key="a", connection=first).enqueue(number=1).created
+            assert site.app.run_on(
+                first,
+                lambda: dialect.finish(
+                    job.id, claims=claimed.claims, worker="w", attempts=1, result=None, keep=60.0, frees_key=True
+                ),
+            )
             for key in ("0", "b", "z"):
-                assert ops.run(dialect.enqueue([new_job(task="note", key=key)], tell=True), second)[0].created
+                assert note.using(key=key, connection=second).enqueue(number=1).created
                 assert note.using(key=f"{key} too").enqueue(number=1).created
+            assert note.using(key="c", connection=first).enqueue(number=1).created
         second.commit()
         first.commit()
-        again = ops.run(dialect.enqueue([new_job(task="note", key="b")], tell=True), first)
-        assert again[0].created is False
-        assert note.using(key="finished").enqueue(number=1).created
-    finally:
-        first.close()
-        second.close()
+        again = note.using(key="b", connection=first).enqueue(number=1)
+        assert again.created is False
+        first.commit()
+    assert site.job(again.id).duplicates == 1
+    wait_for(lambda: note.using(key="finished").enqueue(number=1).created, within=5)
 
 
 @sizes(Size(2, 50, 2), Size(4, 500, 4))
