@@ -56,11 +56,11 @@ def many(db: Database, tmp_path: Path) -> Iterator[Site[Many]]:
         yield site
 
 
-@pytest.mark.parametrize("number", [1_500, pytest.param(20_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [800, pytest.param(20_000, marks=pytest.mark.slow)])
 def test_many_jobs(many: Site[Many], number: int) -> None:
     """Sync and async ones, some of which raise: threads, async tasks and sessions stay as many as they were, and less than
     a kilobyte of memory stays for each job."""
-    if number == 1_500 and many.db.name != "sqlite":
+    if number == 800 and many.db.name != "sqlite":
         pytest.skip("in short on one database")
     program = many.program
     many.start(concurrency=10, lease=30.0)

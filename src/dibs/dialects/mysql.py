@@ -174,7 +174,7 @@ class MySQL(MySQLEnqueue, InnoDB):
             yield from execute(self.RENEW, ids=self.ids(ours), worker=worker, lease=lease)
         lost: set[int] = set()
         if missing := {job_id: mine for job_id, mine in held if job_id not in ours}:
-            looked = yield from self.look(missing, worker=worker)
+            looked = yield from self.look(missing, worker=worker, gone=Settled.LOST)
             lost = {job_id for job_id, settled in looked.items() if settled is Settled.LOST}
         return Renewal(set(ours), lost, {row[0] for row in ours.values() if row[2]})
 

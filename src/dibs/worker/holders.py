@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from dibs.errors import DatabaseError
-from dibs.jobs import Holder
+from dibs.jobs import Holder, Settled
 from dibs.logs import CLAIM
 from dibs.states import State
 from dibs.store import Store
@@ -18,10 +18,12 @@ from dibs.worker.telling import tell
 
 logger = logging.getLogger("dibs")
 
+GONE = "it has ended and its row is gone"
+
 
 def lose(store: Store, runs: Iterable[Run], *, worker: str) -> None:
     """Tell the code of these runs that their claims are lost, and then the log and the handlers of events."""
-    told = [run for run in runs if not run.ended and not run.known_lost]
+    told = [run for run in runs if not run.ended and not run.finished and not run.known_lost]
     for run in told:
         run.lose()
     find_holders(store, told, worker=worker)
@@ -49,6 +51,18 @@ def find_holders(store: Store, lost: Sequence[Run], *, worker: str) -> None:
         run.lost_to = describe(holders.get(run.claim.id), worker=worker)
 
 
+def refuse_gone(store: Store, answers: dict[int, Settled], asked: Sequence[Run], *, worker: str) -> dict[int, Settled]:
+    """Return the answers about runs that were settled for the first time, those whose rows are gone being lost.
+
+    Of those it is answered that they are settled already; not by us, if we have never asked before.
+    """
+    doubtful = [run for run in asked if answers[run.claim.id] is Settled.ALREADY and not run.finished]
+    if not doubtful:
+        return answers
+    find_holders(store, doubtful, worker=worker)
+    return answers | {run.claim.id: Settled.LOST for run in doubtful if run.lost_to == GONE}
+
+
 def describe(holder: Holder | None, *, worker: str) -> str:
     """Say who has a job now that `worker` has lost.
 
@@ -58,7 +72,7 @@ def describe(holder: Holder | None, *, worker: str) -> str:
     'it is done by now, by web-2:7:b1'
     """
     if holder is None:
-        return "its row is gone"
+        return GONE
     by = "this worker in a later claim" if holder.worker == worker else holder.worker
     if holder.status is State.RUNNING:
         return f"{by} has it now"

@@ -19,6 +19,7 @@ class Run:
     __slots__ = (
         "_lost",
         "_unreported",
+        "asked",
         "begun",
         "cancelling",
         "claim",
@@ -52,6 +53,7 @@ class Run:
         self.heard = False  # what a call of its code's own raised has told it that it is cancelled or lost
         self.interrupt: Callable[[bool], None] | None = None  # ends its code; also code that has `heard`?
         self.misfit = False  # its payload does not fit the code here
+        self.asked = False  # the database has been asked to settle it, whatever came of that
         self.lost_to = "who has it now is not known"  # in words, once the claim is lost
         self.exception: BaseException | None = None  # what its task raised, kept only where events tell of it
         self._lost = False

@@ -20,11 +20,12 @@ from dibs.app import Dibs
 from dibs.errors import DatabaseError, DatabaseUnavailable, ReadOnlyDatabase, SchemaError
 from dibs.jobs import Settled, Verdict
 from dibs.logs import CLAIM
+from dibs.ops import Op
 from dibs.retries import DAY
 from dibs.states import State
 from dibs.store import Store
 from dibs.worker.health import Beat
-from dibs.worker.holders import find_holders
+from dibs.worker.holders import find_holders, refuse_gone
 from dibs.worker.outage import Outage
 from dibs.worker.progress import write_progress
 from dibs.worker.runs import Holdings, Run
@@ -117,8 +118,17 @@ class Settling:
     def _settle_batch(self, batch: Sequence[Entry]) -> None:
         verdicts = [verdict for _, verdict in batch]
         write_progress(self._store, [run for run, _ in batch], worker=self._worker)
+        new = [run for run, _ in batch if not run.asked]
+        tries: list[None] = []
+
+        def settle() -> Op[dict[int, Settled]]:
+            tries.append(None)
+            for run in new:
+                run.asked = True
+            return self._dialect.settle(verdicts, worker=self._worker)
+
         try:
-            answers = self._store.run(lambda: self._dialect.settle(verdicts, worker=self._worker))
+            answers = self._store.run(settle)
         except (DatabaseUnavailable, ReadOnlyDatabase, SchemaError):
             raise
         except DatabaseError as error:
@@ -129,6 +139,8 @@ class Settling:
             else:
                 self._settle_bare(*batch[0], error)
             return
+        if len(tries) == 1:
+            answers = refuse_gone(self._store, answers, new, worker=self._worker)
         lost = [run for run, verdict in batch if answers[verdict.id] is Settled.LOST]
         find_holders(self._store, lost, worker=self._worker)
         for run, verdict in batch:
@@ -158,6 +170,7 @@ class Settling:
 
     def _take_note(self, run: Run, verdict: Verdict, settled: Settled) -> None:
         if settled is Settled.LOCKED:
+            run.asked = False  # it was not carried out
             self._locked.append((time.monotonic() + self._dice.uniform(0.1, 0.3), (run, verdict)))
             return
         self._holdings.drop(run)
