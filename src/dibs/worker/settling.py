@@ -103,7 +103,12 @@ class Settling:
         while due or self._outbox:
             if gather and not due and len(self._outbox) < GATHERED and now - self._last < GATHER:
                 return
+            ids = {verdict.id for _, verdict in due}
             while self._outbox and len(due) < BATCH:
+                # Of two claims of one job, the earlier of which is lost, each is settled by itself: answers go by the job.
+                if (job_id := self._outbox[0][1].id) in ids:
+                    break
+                ids.add(job_id)
                 due.append(self._outbox.popleft())
             try:
                 self._settle_batch(due)
