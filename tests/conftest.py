@@ -15,9 +15,10 @@ from databases import NAMES, Database, migrated
 T = TypeVar("T")
 
 
-#: Tests of tools and frameworks around dibs, which take long: on one version of each database. What an older or newer
+#: Tests of tools and frameworks around dibs, and of whole scenarios, which take long: on one version of each database. What an older or newer
 #: version does differently shows in all others; scripts/matrix runs everything on every version.
 ON_ONE_VERSION = (
+    "anomaly",
     "contrib/django",
     "testing",
     "worker/test_bench.py",

@@ -99,7 +99,8 @@ class Hooks:
           written, not when it was committed.
         - "started": a run begins. "done". "retried": it failed and will be tried again. "failed": for good, also
           where workers went quiet too often. "cancelled": a job that was running. "released": handed back.
-        - "lost": a claim of this worker's whose lease ran out. "expired": upkeep took such a claim back.
+        - "lost": a claim of this worker's whose lease ran out; `error` says who has the job now. "expired": upkeep took
+          such a claim back.
 
         Handlers are called after the database said so, from a thread of their own (async ones on the loop of async
         tasks), one after the other. A slow one delays others, never a job; when 10,000 events wait, more are dropped

@@ -137,6 +137,13 @@ class Renewal(NamedTuple):
     cancelling: set[int]
 
 
+class Holder(NamedTuple):
+    """What a job is, and the worker that has it or was the last to have it; None where a lease ran out since."""
+
+    status: State
+    worker: str | None
+
+
 class Cancelled(NamedTuple):
     """A job that a person's wish to cancel has met. `waited`: it was ready, and has ended; else it runs and is asked
     to end."""

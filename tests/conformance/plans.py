@@ -183,7 +183,7 @@ class MySQLReader(Reader):
         return sum(int(number) for name, number in rows)
 
     def _explain(self, request: Request) -> None:
-        plain = re.sub(r"/\*M!.*?\*/", "", request.sql)
+        plain = re.sub(r"/\*M!\d+ SET .*?\*/", "", request.sql)
         for row in self.connection.answer(Fetch(f"EXPLAIN FORMAT=TRADITIONAL {plain}", request.values)):
             # MySQL has two columns more than MariaDB, `partitions` and `filtered`.
             table, access, extra = row[2], row[4 if len(row) == 12 else 3], row[-1] or ""

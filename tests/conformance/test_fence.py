@@ -123,10 +123,12 @@ def test_a_lost_claim_writes_nothing(
 
 
 def test_a_row_that_is_gone_was_settled(queue: Queue) -> None:
-    """With a retention of 0 nothing is left that could tell; asked again it has been carried out already."""
+    """With a retention of 0 nothing is left that could tell; asked again it has been carried out already. Who renews it has
+    lost it: somebody has settled it."""
     claim = queue.running()
     assert queue.end(claim, State.DONE, keep=0.0) is Settled.NOW
     assert queue.end(claim, State.DONE, keep=0.0) is Settled.ALREADY
+    assert queue.renew(claim).lost == {claim.id}
 
 
 @pytest.mark.parametrize("status", [State.DONE, State.READY, State.FAILED, State.CANCELLED])

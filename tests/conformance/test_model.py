@@ -186,7 +186,7 @@ class Machine(RuleBasedStateMachine):
         judged = self.model.judge(held)
         job = self.model.jobs.get(held.claim.id)
         assert renewal.renewed == ({held.claim.id} if judged is Settled.NOW else set())
-        assert renewal.lost == ({held.claim.id} if judged is Settled.LOST else set())
+        assert renewal.lost == ({held.claim.id} if judged is Settled.LOST or job is None else set())
         if judged is Settled.NOW:
             assert job is not None
             job.lapsed = False

@@ -121,8 +121,8 @@ def test_log_that_the_program_has_set_up(place: Place) -> None:
 def test_summary(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every ten seconds, of what has ended since the last time, with all kinds of ends."""
     caplog.set_level(logging.INFO, "dibs")
-    ended = Counter(done=1)
-    summary = Summary("w", lambda: (2, 30), ended.copy)
+    ended, stuck = Counter(done=1), [0]
+    summary = Summary("w", lambda: (2, 30, stuck[0]), ended.copy)
     summary.tell()
     assert caplog.messages == []
     monkeypatch.setattr("dibs.worker.summary.EVERY", 0.0)
@@ -134,3 +134,9 @@ def test_summary(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPat
     assert caplog.messages[0].startswith("worker w: 1 done, 0 retried, 0 failed in 0.")
     assert caplog.messages[1].startswith("worker w: 2 done, 1 retried, 0 failed, 1 lost, 1 released in 0.0 s (")
     assert caplog.messages[1].endswith("/s); 2 running, 30 held")
+    for stuck[0] in (1, 1, 0):
+        summary.tell()
+    assert [message.partition("; ")[2] for message in caplog.messages[2:]] == [
+        "2 running, 30 held, 1 stuck",
+        "2 running, 30 held",
+    ], "also where nothing has ended, once"

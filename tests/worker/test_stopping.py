@@ -87,33 +87,6 @@ def test_a_second_signal(site: Site[Program]) -> None:
     assert (ended.status, ended.attempts, ended.crashes) == ("done", 2, 1)
 
 
-def test_a_worker_that_came_back_from_the_dead(site: Site[Program]) -> None:
-    """A worker that stood still for longer than its lease: another one runs its job, its own late result is refused,
-    its task is told, and it works on."""
-    zombie = site.start(concurrency=1)
-    job = site.program.watch.enqueue("end")
-    site.wait_started(job.id)
-    zombie.freeze()
-    other = site.start(concurrency=1)
-    wait_for(lambda: site.diary.starts()[job.id] == 2, within=2 * LEASE + 5, what="another worker to run the job")
-    assert [entry.pid for entry in site.diary.entries("start")] == [zombie.pid, other.pid]
-
-    zombie.thaw()
-    wait_for(lambda: site.diary.pids("lost")[zombie.pid], within=5, what="the zombie's task to be told")
-    site.open("end", only_for=zombie)
-    wait_for(lambda: zombie.lines("too late") or zombie.lines("refused"), within=5, what="the late result")
-    assert site.job(job.id).status == "running"
-    assert site.diary.pids("lost")[other.pid] == 0
-    site.open("end", only_for=other)
-    (ended,) = site.wait_ended(job.id)
-    assert (ended.status, ended.result, ended.attempts, ended.claims) == ("done", other.pid, 2, 2)
-
-    other.terminate()
-    assert other.wait() == 0
-    assert site.program.note.enqueue(number=5).join(timeout=10) == 5
-    assert site.diary.entries("start")[-1].pid == zombie.pid
-
-
 def test_tables_that_declare_the_code_too_old(site: Site[Program]) -> None:
     """A running worker goes on when the tables are migrated, and stops in good order when they say that it must."""
     worker = site.start()

@@ -72,3 +72,20 @@ def test_a_thread_out_of_time_whose_job_is_tried_again(impatient: Site[Impatient
     impatient.open("open")
     (ended,) = impatient.wait_ended(job.id)
     assert (ended.status, ended.attempts, ended.result) == ("done", 2, "open")
+
+
+def test_stuck_slots_are_seen(impatient: Site[Impatient]) -> None:
+    """A slot whose code goes on although its job is over is counted, in the answers to probes, which say so where there
+    are no others; when the code ends the slot is free."""
+    if impatient.db.name != "sqlite":
+        pytest.skip("what is counted in a worker does not depend on the database")
+    with impatient.app.worker(concurrency=1) as worker:
+        (ended,) = impatient.wait_ended(impatient.program.hurried.using(max_attempts=1).enqueue("late").id)
+        assert ended.status == "failed"
+        wait_for(lambda: worker.health.live().facts["stuck"] == 1, within=5, what="the slot to be counted")
+        assert worker.health.live().ok
+        assert "every slot for threads (1) is taken" in worker.health.ready().reason
+        assert impatient.program.anote.enqueue(number=3).join(timeout=10) == 3, "other slots are free"
+        impatient.open("late")
+        wait_for(lambda: worker.health.ready().ok, within=5, what="the slot to be free")
+        assert worker.health.ready().facts["stuck"] == 0

@@ -89,7 +89,8 @@ class Dialect(People, Here, Register, Depths):
 
     @abstractmethod
     def renew(self, held: Sequence[tuple[int, int]], *, worker: str, lease: float) -> Op[Renewal]:
-        """Make the leases of claims `(id, claims)` end `lease` seconds from now. Locked rows are not lost."""
+        """Make the leases of claims `(id, claims)` end `lease` seconds from now. Locked rows are not lost; those that are
+        gone are: somebody has settled them."""
 
     @abstractmethod
     def finish(

@@ -42,9 +42,16 @@ class KeyedEnqueue(Spelling):
         """Write jobs whose keys are free, each key once; return the ids of those that got theirs."""
 
     def find_holders(self, keys: Sequence[Key]) -> Op[dict[Key, tuple[int, str | None]]]:
-        """Return the holder's id and payload for each key that is held, as far as this transaction can see."""
+        """Return the holder's id and payload for each key that is held, as far as this transaction can see.
+
+        Where a read would lock, or count as one that others depend on, there may be more.
+        """
+        return (yield from self.holders_by(self.FIND_HOLDERS, keys))
+
+    def holders_by(self, statement: str, keys: Sequence[Key]) -> Op[dict[Key, tuple[int, str | None]]]:
+        """Return what this statement says of the holders of these keys."""
         asked = msgspec.json.encode([{"task": task, "task_key": key} for task, key in keys]).decode()
-        rows = yield from fetch(self.FIND_HOLDERS, keys=asked)
+        rows = yield from fetch(statement, keys=asked)
         return {(task, key): (job_id, payload) for task, key, job_id, payload in rows}
 
     def find_new_holders(self, keys: Sequence[Key]) -> Op[dict[Key, tuple[int, str | None]]]:

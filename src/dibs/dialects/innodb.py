@@ -21,6 +21,9 @@ from dibs.ops import Op, Value, fetch
 #: error 1020, if a row is newer than its snapshot. For this statement it takes the row as it is, like the others do.
 AS_IT_IS = "/*M!110602 SET STATEMENT innodb_snapshot_isolation = OFF FOR */"
 
+#: The isolation level of the session, which MySQL and MariaDB (10.6) have under different names.
+ISOLATION = "/*M!100000 @@tx_isolation */ /*!80000 @@transaction_isolation */"
+
 #: Which index a condition goes by. Left to itself the optimizer scans while a table is small or its statistics are
 #: old, or goes by a status: then the statement meets rows that others hold, waits for them, and two of them deadlock.
 _INDEXES = {

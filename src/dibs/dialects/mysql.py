@@ -176,7 +176,7 @@ class MySQL(MySQLEnqueue, InnoDB):
             yield from execute(self.RENEW, ids=self.ids(ours), worker=worker, lease=lease)
         lost: set[int] = set()
         if missing := {job_id: mine for job_id, mine in held if job_id not in ours}:
-            looked = yield from self.look(missing, worker=worker)
+            looked = yield from self.look(missing, worker=worker, gone=Settled.LOST)
             lost = {job_id for job_id, settled in looked.items() if settled is Settled.LOST}
         return Renewal(set(ours), lost, {row[0] for row in ours.values() if row[2]})
 
@@ -265,7 +265,7 @@ class MySQL(MySQLEnqueue, InnoDB):
         WHERE id = :id AND status = 'running' AND claims = :claims AND lease_owner = :worker
           AND cancel_requested_at IS NULL
     """
-    KEY_OF: ClassVar[str] = "SELECT task, task_key FROM dibs_keys WHERE job_id = :id"
+    KEY_OF: ClassVar[str] = "SELECT task, task_key FROM dibs_jobs WHERE id = :id AND task_key IS NOT NULL"
     LOOSEN_ONE: ClassVar[str] = """
         INSERT INTO dibs_loose_keys (task, task_key, job_id) VALUES (:task, :task_key, :job_id)
     """
@@ -284,7 +284,8 @@ class MySQL(MySQLEnqueue, InnoDB):
         finished = yield from execute(
             self.FINISH, id=job_id, claims=claims, worker=worker, attempts=attempts, result=result, keep=keep
         )
-        # The key is locked by its primary key, found by a plain read: by `job_id` the gap beside it would be locked too.
+        # The key is locked by its primary key, which the job's row names: that is ours by now. By `job_id` the gap beside it
+        # would be locked, at SERIALIZABLE by a plain read too.
         for task, key in (yield from fetch(self.KEY_OF, id=job_id)) if finished and frees_key else ():
             free = yield from fetch(self.LOCK_LOOSE, task=task, task_key=key, job_id=job_id)
             let_go = self.FREE_LOOSE if free else self.LOOSEN_ONE

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from dibs.dialects.enqueuing import KeyedEnqueue, alike, jobs_json, payloads_json
+from dibs.dialects.enqueuing import Key, KeyedEnqueue, alike, jobs_json, payloads_json
 from dibs.jobs import NewJob
 from dibs.ops import Op, fetch
 
@@ -139,13 +139,28 @@ class PostgresEnqueue(KeyedEnqueue):
 
     # Key by key (OFFSET 0 can't be flattened into a join): as a join, a planner whose statistics are of a few keys reads
     # all of them for each enqueue.
+    # In a serializable transaction a read that finds nothing counts as one of the page where the key would be: two that
+    # enqueue different keys then seem to depend on each other, and one of them fails. There nothing is read first, and the
+    # insert finds the duplicates. (Nothing of this condition is left to be looked at row by row.)
     FIND_HOLDERS: ClassVar[str] = """
+        SELECT k.task, k.task_key, k.job_id, (SELECT CAST(payload AS text) FROM dibs_jobs WHERE id = k.job_id)
+        FROM json_to_recordset(CAST(CAST(:keys AS text) AS json)) AS r(task text, task_key text)
+        CROSS JOIN LATERAL (
+            SELECT * FROM dibs_keys
+            WHERE task = r.task AND task_key = r.task_key AND current_setting('transaction_isolation') <> 'serializable'
+            OFFSET 0
+        ) AS k
+    """
+    FIND_NEW_HOLDERS: ClassVar[str] = """
         SELECT k.task, k.task_key, k.job_id, (SELECT CAST(payload AS text) FROM dibs_jobs WHERE id = k.job_id)
         FROM json_to_recordset(CAST(CAST(:keys AS text) AS json)) AS r(task text, task_key text)
         CROSS JOIN LATERAL (
             SELECT * FROM dibs_keys WHERE task = r.task AND task_key = r.task_key OFFSET 0
         ) AS k
     """
+
+    def find_new_holders(self, keys: Sequence[Key]) -> Op[dict[Key, tuple[int, str | None]]]:
+        return (yield from self.holders_by(self.FIND_NEW_HOLDERS, keys))
 
     RECORD_DUPLICATES: ClassVar[str] = """
         INSERT INTO dibs_duplicates (job_id, times, created_at)

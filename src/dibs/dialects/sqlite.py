@@ -289,7 +289,7 @@ class SQLite(KeyedEnqueue, Dialect):
         renewed = {row[0] for row in rows}
         lost: set[int] = set()
         if missing := {job_id: claims for job_id, claims in held if job_id not in renewed}:
-            looked = yield from self.look(missing, worker=worker)
+            looked = yield from self.look(missing, worker=worker, gone=Settled.LOST)
             lost = {job_id for job_id, settled in looked.items() if settled is Settled.LOST}
         return Renewal(renewed, lost, {job_id for job_id, cancelling in rows if cancelling})
 

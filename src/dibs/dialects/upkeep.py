@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from dibs.dialects.endings import Endings
-from dibs.jobs import Expired, Lane, Settled
+from dibs.jobs import Expired, Holder, Lane, Settled
 from dibs.ops import Op, Value, execute, fetch
 from dibs.retries import after_expiry, frees_key, keep
 from dibs.states import State
@@ -213,20 +213,31 @@ class Upkeep(Endings):
 
     LOOK: ClassVar[str] = "SELECT id, status, claims, lease_owner FROM dibs_jobs WHERE id {in_ids}"
 
-    def look(self, claims: dict[int, int], *, worker: str) -> Op[dict[int, Settled]]:
-        """Tell apart why writes about claims (`{id: claims}`) changed nothing."""
+    def look(self, claims: dict[int, int], *, worker: str, gone: Settled = Settled.ALREADY) -> Op[dict[int, Settled]]:
+        """Tell apart why writes about claims (`{id: claims}`) changed nothing.
+
+        Of a row that is gone, as a retention of 0 wants it, it can't be told who settled it: that is answered with `gone`.
+        """
         rows = yield from fetch(self.LOOK, alone=True, ids=self.ids(claims))
         found = {row[0]: row[1:] for row in rows}
         answers: dict[int, Settled] = {}
         for job_id, mine in claims.items():
-            status, current, owner = found.get(job_id, (None, mine, worker))
+            if job_id not in found:
+                answers[job_id] = gone
+                continue
+            status, current, owner = found[job_id]
             if (current, owner) != (mine, worker):
                 answers[job_id] = Settled.LOST
             elif status == State.RUNNING:
                 answers[job_id] = Settled.LOCKED
-            else:  # or deleted at once, as a retention of 0 wants it
+            else:
                 answers[job_id] = Settled.ALREADY
         return answers
+
+    def holders(self, ids: Iterable[int]) -> Op[dict[int, Holder]]:
+        """Return who has these jobs, or had them last; without those whose rows are gone."""
+        rows = yield from fetch(self.LOOK, alone=True, ids=self.ids(ids))
+        return {job_id: Holder(State(status), owner) for job_id, status, _, owner in rows}
 
     MARK_STARTED: ClassVar[str] = """
         UPDATE dibs_jobs SET started_at = {now}, attempts = attempts + 1

@@ -21,12 +21,13 @@ from dibs.ops import Op, Value
 from dibs.store import Store
 from dibs.tasks import Task
 from dibs.worker.health import Beat
+from dibs.worker.holders import lose
 from dibs.worker.lookout import Lookout
 from dibs.worker.outage import Outage
 from dibs.worker.progress import EVERY, write_progress
 from dibs.worker.runs import Holdings, Run
 from dibs.worker.settling import Settler, Settling
-from dibs.worker.slots import Report, Slots
+from dibs.worker.slots import Report, Slots, stuck_slots
 from dibs.worker.summary import Summary
 from dibs.worker.tally import Tally
 from dibs.worker.turns import Turns
@@ -255,8 +256,10 @@ class Fetcher:
         """Return how many more jobs may be claimed."""
         return BATCH if self._most_jobs is None else self._most_jobs - self._taken + self._settling.given_back
 
-    def _under_way(self) -> tuple[int, int]:
-        return sum(len(slots.busy) for slots in self.slots), sum(slots.waiting for slots in self.slots)
+    def _under_way(self) -> tuple[int, int, int]:
+        """Return how many jobs run, how many are held, and how many slots are stuck."""
+        stuck = stuck_slots(self.slots)
+        return sum(len(slots.busy) for slots in self.slots) - stuck, sum(slots.waiting for slots in self.slots), stuck
 
     def _waiting(self) -> bool:
         """Do held jobs wait for a slot?"""
@@ -271,7 +274,6 @@ class Fetcher:
     def _check_timeouts(self) -> None:
         for slots in self.slots:
             for run in slots.overdue():
-                run.stuck = True
                 logger.warning(
                     "job %d: %s ran out of time; its code can't be stopped and keeps its slot",
                     run.claim.id,
@@ -408,10 +410,11 @@ class Fetcher:
 
     def _adopt(self, sent: float) -> list[Claim]:
         """Take what the database says is ours and we do not know of, after the answer to a claim was lost."""
-        known = {run.claim.id for run in self._holdings.all()}  # before, since what is settled meanwhile is forgotten
+        # Before it is asked, since what is settled meanwhile is forgotten.
+        known = {(run.claim.id, run.claim.claims) for run in self._holdings.all()}
         held = self._store.run(lambda: self._dialect.adopt(self._worker))
         self._unclear = None
-        claims = [claim for claim in held if claim.id not in known]
+        claims = [claim for claim in held if (claim.id, claim.claims) not in known]
         logger.info("the answer to a claim was lost; %d jobs were found to be ours", len(claims))
         self._start(claims, received=time.monotonic(), good_until=sent + self._lease)
         return claims
@@ -425,7 +428,8 @@ class Fetcher:
             by_slots.setdefault(id(self._slots_for(claim.task)), []).append(run)
         for each in self.slots:
             if runs := by_slots.get(id(each)):
-                self._holdings.add(runs)
+                # What has been taken back from a worker that stood still it may be the first to claim again.
+                lose(self._store, self._holdings.add(runs), worker=self._worker)
                 each.start(runs)
 
     def _task(self, name: str) -> Task[Any, Any]:

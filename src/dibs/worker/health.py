@@ -5,7 +5,7 @@ never waits for the database, and a worker is not killed because its database is
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from dibs.store import Store
@@ -54,6 +54,8 @@ class Health:
         self._stores: Sequence[Store] = ()
         self._beats: dict[str, Beat] = {}
         self._claiming: Beat | None = None
+        self._stuck: Callable[[], int] = lambda: 0
+        self._choked: Callable[[], str] = lambda: ""
 
     @property
     def state(self) -> str:
@@ -64,8 +66,21 @@ class Health:
         """It connects, and `outage` is what it knows of its database."""
         self._outage = outage
 
-    def works(self, stores: Sequence[Store], beats: dict[str, Beat], *, claiming: Beat) -> None:
-        """It works from now on. `claiming` beats each time that the fetcher could settle and claim what there was."""
+    def works(
+        self,
+        stores: Sequence[Store],
+        beats: dict[str, Beat],
+        *,
+        claiming: Beat,
+        stuck: Callable[[], int],
+        choked: Callable[[], str],
+    ) -> None:
+        """It works from now on.
+
+        `claiming` beats each time that the fetcher could settle and claim what there was. `stuck` counts the slots that
+        are taken by code whose job is out of time or lost, `choked` says where there are no others.
+        """
+        self._stuck, self._choked = stuck, choked
         for beat in (*beats.values(), claiming):
             beat()
         self._stores, self._beats, self._claiming = stores, beats, claiming
@@ -91,7 +106,8 @@ class Health:
         ]
         if self._state == "failed":
             hung = ["the worker has ended with an error; the log says which"]
-        return Answer(not hung, "; ".join(hung), {"worker": self.name, "state": self._state, "quiet": quiet})
+        facts = {"worker": self.name, "state": self._state, "quiet": quiet, "stuck": self._stuck()}
+        return Answer(not hung, "; ".join(hung), facts)
 
     def ready(self) -> Answer:
         """Is it connected, to tables that fit, and does it claim? False passes by itself, as a rule."""
@@ -110,4 +126,4 @@ class Health:
             return f"the database has not answered for {unheard:.0f} s"
         if (quiet := self._claiming.quiet) > QUIET:
             return f"the worker has claimed nothing for {quiet:.0f} s; its log says why"
-        return ""
+        return self._choked()

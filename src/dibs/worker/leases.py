@@ -15,9 +15,9 @@ from functools import partial
 from dibs.errors import DatabaseError
 from dibs.store import Store
 from dibs.worker.health import Beat
+from dibs.worker.holders import lose
 from dibs.worker.outage import Outage
 from dibs.worker.runs import Holdings, Run
-from dibs.worker.telling import tell
 
 logger = logging.getLogger("dibs")
 
@@ -77,16 +77,15 @@ class Leases:
             held = [(run.claim.id, run.claim.claims) for run in batch.values()]
             sent = time.monotonic()
             renewal = self._store.run(partial(self._dialect.renew, held, worker=self._worker, lease=self._lease))
+            lost = [run for job_id, run in batch.items() if job_id in renewal.lost]
+            unsettled = [run for run in lost if run.claim.id in self._holdings]
+            for run in lost:
+                self._holdings.drop(run)
+            lose(self._store, unsettled, worker=self._worker)
             for job_id, run in batch.items():
                 if job_id in renewal.lost:
-                    if job_id in self._holdings and not run.ended:
-                        logger.warning(
-                            "job %d: its lease ran out and it was taken back; %s is told", job_id, run.task.name
-                        )
-                        run.lose()
-                        tell(run.task.app, "lost", run, worker=self._worker, ran=run.ran())
-                    self._holdings.drop(run)
-                elif job_id in renewal.renewed:
+                    continue
+                if job_id in renewal.renewed:
                     run.good_until = sent + self._lease
                 else:
                     self._locked.append(run)

@@ -62,6 +62,7 @@ class ProcessSlots(ThreadSlots):
     """Processes that each run one job at a time."""
 
     kind = "process"
+    words = "processes"
 
     def __init__(self, app: Dibs, worker: str, size: int, tasks: Sequence[str], report: Report) -> None:
         super().__init__(app, worker, size, tasks, report)

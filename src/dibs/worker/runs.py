@@ -19,6 +19,7 @@ class Run:
     __slots__ = (
         "_lost",
         "_unreported",
+        "asked",
         "begun",
         "cancelling",
         "claim",
@@ -28,11 +29,11 @@ class Run:
         "good_until",
         "heard",
         "interrupt",
+        "lost_to",
         "misfit",
         "progress",
         "received",
         "stopping",
-        "stuck",
         "task",
         "written",
     )
@@ -50,9 +51,10 @@ class Run:
         self.written: Progress | None = None  # the last of those that is in the database
         self.finished = False  # its task has settled it in a transaction of its own
         self.heard = False  # what a call of its code's own raised has told it that it is cancelled or lost
-        self.stuck = False  # it ran out of time, was settled, and its code is still running
         self.interrupt: Callable[[bool], None] | None = None  # ends its code; also code that has `heard`?
         self.misfit = False  # its payload does not fit the code here
+        self.asked = False  # the database has been asked to settle it, whatever came of that
+        self.lost_to = "who has it now is not known"  # in words, once the claim is lost
         self.exception: BaseException | None = None  # what its task raised, kept only where events tell of it
         self._lost = False
         self._unreported = [None]
@@ -122,9 +124,15 @@ class Holdings:
     def __contains__(self, job_id: int) -> bool:
         return job_id in self._runs
 
-    def add(self, runs: Iterable[Run]) -> None:
+    def add(self, runs: Iterable[Run]) -> list[Run]:
+        """Hold these; return those whose jobs are among them, in a later claim: they are lost, to ourselves."""
         with self._lock:
-            self._runs.update((run.claim.id, run) for run in runs)
+            earlier = []
+            for run in runs:
+                if (other := self._runs.get(run.claim.id)) is not None:
+                    earlier.append(other)
+                self._runs[run.claim.id] = run
+            return earlier
 
     def drop(self, run: Run) -> None:
         with self._lock:

@@ -9,7 +9,6 @@ otherwise between two claims.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import random
 import threading
@@ -21,10 +20,12 @@ from dibs.app import Dibs
 from dibs.errors import DatabaseError, DatabaseUnavailable, ReadOnlyDatabase, SchemaError
 from dibs.jobs import Settled, Verdict
 from dibs.logs import CLAIM
+from dibs.ops import Op
 from dibs.retries import DAY
 from dibs.states import State
 from dibs.store import RowLocked, Store
 from dibs.worker.health import Beat
+from dibs.worker.holders import find_holders, refuse_gone
 from dibs.worker.outage import Outage
 from dibs.worker.progress import write_progress
 from dibs.worker.runs import Holdings, Run
@@ -109,7 +110,12 @@ class Settling:
         while due or self._outbox:
             if gather and not due and len(self._outbox) < GATHERED and now - self._last < GATHER:
                 return
+            ids = {verdict.id for _, verdict in due}
             while self._outbox and len(due) < BATCH:
+                # Of two claims of one job, the earlier of which is lost, each is settled by itself: answers go by the job.
+                if (job_id := self._outbox[0][1].id) in ids:
+                    break
+                ids.add(job_id)
                 due.append(self._outbox.popleft())
             try:
                 self._settle_batch(due)
@@ -124,8 +130,17 @@ class Settling:
     def _settle_batch(self, batch: Sequence[Entry]) -> None:
         verdicts = [verdict for _, verdict in batch]
         write_progress(self._store, [run for run, _ in batch], worker=self._worker)
+        new = [run for run, _ in batch if not run.asked]
+        tries: list[None] = []
+
+        def settle(haste: float | None) -> Op[dict[int, Settled]]:
+            tries.append(None)
+            for run in new:
+                run.asked = True
+            return self._dialect.settle(verdicts, worker=self._worker, haste=haste)
+
         try:
-            answers = self._carry_out(verdicts)
+            answers = self._carry_out(settle, tries)
         except (DatabaseUnavailable, ReadOnlyDatabase, SchemaError):
             raise
         except DatabaseError as error:
@@ -136,23 +151,27 @@ class Settling:
             else:
                 self._settle_bare(*batch[0], error)
             return
+        if len(tries) == 1:
+            answers = refuse_gone(self._store, answers, new, worker=self._worker)
+        lost = [run for run, verdict in batch if answers[verdict.id] is Settled.LOST]
+        find_holders(self._store, lost, worker=self._worker)
         for run, verdict in batch:
             self._take_note(run, verdict, answers[verdict.id])
         entries = [(run, verdict, answers[verdict.id]) for run, verdict in batch] if self._app.events.handlers else []
         tell_settled(self._app, self._store, entries, worker=self._worker)
 
-    def _carry_out(self, verdicts: Sequence[Verdict]) -> dict[int, Settled]:
+    def _carry_out(
+        self, settle: Callable[[float | None], Op[dict[int, Settled]]], tries: list[None]
+    ) -> dict[int, Settled]:
         """Settle in haste, unless a row was found locked of late."""
-        answers: dict[int, Settled] | None = None
         if time.monotonic() >= self._haste_at:
-            with contextlib.suppress(RowLocked):
-                answers = self._store.run(
-                    lambda: self._dialect.settle(verdicts, worker=self._worker, haste=HASTE), haste=True
-                )
-        if answers is None:
-            answers = self._store.run(lambda: self._dialect.settle(verdicts, worker=self._worker))
-            if Settled.LOCKED in answers.values():
-                self._haste_at = time.monotonic() + AT_LEISURE
+            try:
+                return self._store.run(lambda: settle(HASTE), haste=True)
+            except RowLocked:
+                tries.clear()  # nothing has changed
+        answers = self._store.run(lambda: settle(None))
+        if Settled.LOCKED in answers.values():
+            self._haste_at = time.monotonic() + AT_LEISURE
         return answers
 
     def _settle_bare(self, run: Run, verdict: Verdict, error: DatabaseError) -> None:
@@ -170,11 +189,14 @@ class Settling:
             error="its error could not be stored" if verdict.error else None,
         )
         answers = self._store.run(lambda: self._dialect.settle([bare], worker=self._worker))
+        if answers[bare.id] is Settled.LOST:
+            find_holders(self._store, [run], worker=self._worker)
         self._take_note(run, bare, answers[bare.id])
         tell_settled(self._app, self._store, [(run, bare, answers[bare.id])], worker=self._worker)
 
     def _take_note(self, run: Run, verdict: Verdict, settled: Settled) -> None:
         if settled is Settled.LOCKED:
+            run.asked = False  # it was not carried out
             # All at one moment: 500 that were locked for a moment are then one statement more, and not 500.
             at = self._locked[0][0] if self._locked else time.monotonic() + self._dice.uniform(0.1, 0.3)
             self._locked.append((at, (run, verdict)))
@@ -188,8 +210,9 @@ class Settling:
             self._tally.ended(run, "cancelled" if run.cancelling else end_of(run, verdict, settled))
         if settled is Settled.LOST:
             logger.warning(
-                "job %d: lost: its lease ran out and it was taken back, so what %s gave is refused",
+                "job %d: lost: its lease ran out, and %s; what %s gave is refused",
                 claim.id,
+                run.lost_to,
                 claim.task,
                 extra=of_job,
             )

@@ -46,6 +46,7 @@ class Slots(ABC):
     """Room for `size` jobs of some tasks at a time."""
 
     kind: ClassVar[str]  # as in a task's `runs_in`
+    words: ClassVar[str]  # what they are for
 
     def __init__(self, app: Dibs, worker: str, size: int, tasks: Sequence[str], report: Report) -> None:
         self.size = size
@@ -135,8 +136,8 @@ class Slots(ABC):
 
     @property
     def stuck(self) -> int:
-        """How many slots are taken by code that ran out of time, was settled, and goes on."""
-        return sum(run.stuck for run in self.busy)
+        """How many slots are taken by code that goes on although its job is out of time or lost."""
+        return sum(run.over for run in self.busy)
 
     def interrupt(self, run: Run) -> None:
         """End a run's code, where that can be done; its outcome is no longer asked for."""
@@ -178,6 +179,7 @@ class ThreadSlots(Slots):
     """Threads for sync tasks. Started when they are first needed."""
 
     kind = "thread"
+    words = "threads"
 
     def __init__(self, app: Dibs, worker: str, size: int, tasks: Sequence[str], report: Report) -> None:
         super().__init__(app, worker, size, tasks, report)
@@ -225,6 +227,7 @@ class LoopSlots(Slots):
     """One event loop, in a thread of its own, for async tasks."""
 
     kind = "loop"
+    words = "async tasks"
 
     def __init__(self, app: Dibs, worker: str, size: int, tasks: Sequence[str], report: Report) -> None:
         super().__init__(app, worker, size, tasks, report)
@@ -290,6 +293,17 @@ class LoopSlots(Slots):
     def _is_overdue(self, run: Run) -> bool:
         timeout = run.task.options.timeout
         return timeout is not None and (run.ran() or 0.0) > timeout + SWALLOWED
+
+
+def stuck_slots(all_slots: Iterable[Slots]) -> int:
+    """Return how many slots are taken by code that goes on although its job is out of time or lost."""
+    return sum(slots.stuck for slots in all_slots)
+
+
+def choked(all_slots: Iterable[Slots]) -> str:
+    """Say which slots are all stuck, if those of a kind are: no job for them can begin here."""
+    words = "every slot for {0.words} ({0.size}) is taken by code that goes on although its job is out of time or lost"
+    return next((words.format(slots) for slots in all_slots if slots.stuck == slots.size), "")
 
 
 def _nobody() -> None:

@@ -63,7 +63,7 @@ def tell_ends(
     """Tell what became of runs, of which these jobs are `cancelled` for a reason, whatever the verdicts say."""
     for run, verdict, answer in entry:
         if answer is Settled.LOST and not run.known_lost:
-            tell(app, "lost", run, worker=worker, ran=run.ran())
+            tell(app, "lost", run, worker=worker, error=run.lost_to, ran=run.ran())
         elif answer in (Settled.NOW, Settled.ALREADY) and run.begun is not None:
             name = "cancelled" if verdict.id in cancelled else end_of(run, verdict, answer)
             failed = name in ("failed", "retried")

@@ -35,7 +35,7 @@ from dibs.worker.processes import ProcessSlots
 from dibs.worker.register import Registration, View, detail_of, entry_of
 from dibs.worker.runs import Holdings
 from dibs.worker.signals import ONE_SIGNAL, STOP_SIGNALS
-from dibs.worker.slots import MOST_AHEAD, LoopSlots, Slots, ThreadSlots
+from dibs.worker.slots import MOST_AHEAD, LoopSlots, Slots, ThreadSlots, choked, stuck_slots
 from dibs.worker.tally import Tally
 from dibs.worker.telling import tell_expired
 from dibs.worker.upkeep import Upkeep, tick_for
@@ -297,7 +297,13 @@ class Worker:
         try:
             if lifespan.enter(self._stopping):
                 beats = {**fetcher.beats, "leases": leases.beat, "upkeep": upkeep.beat}
-                self.health.works(stores, beats, claiming=fetcher.claiming)
+                self.health.works(
+                    stores,
+                    beats,
+                    claiming=fetcher.claiming,
+                    stuck=partial(stuck_slots, fetcher.slots),
+                    choked=partial(choked, fetcher.slots),
+                )
                 self._work(fetcher, parts, allowance)
         finally:
             self.health.ended()
