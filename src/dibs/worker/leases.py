@@ -56,7 +56,8 @@ class Leases:
     def _loop(self) -> None:
         every = self._lease / 3
         renew_at = time.monotonic() + every
-        while not self._closing.wait(min(ASK_EVERY, every)):
+        # Not in steps of a second alone: a lease of 3 s, renewed at the second of them, would be a third only when it is renewed.
+        while not self._closing.wait(min(ASK_EVERY, max(renew_at - time.monotonic(), 0.0))):
             self.beat()
             try:
                 if time.monotonic() >= renew_at:
