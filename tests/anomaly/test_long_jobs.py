@@ -7,7 +7,6 @@ import time
 import pytest
 
 from anomaly.invariants import nothing_lost_nothing_twice
-from conftest import wait_for
 from databases import Database
 from worker.harness import Site
 from worker.program import Program

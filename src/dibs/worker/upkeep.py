@@ -22,6 +22,8 @@ from dibs.worker.outage import Outage
 logger = logging.getLogger("dibs")
 
 LOOK_BATCH = 10_000
+#: So many past leases are seen to at a time; more than a fleet holds.
+MOST_FREE = 50_000
 EXPIRE_BATCH = 500
 PRUNE_BATCH = 500
 FOLD_BATCH = 1_000
@@ -126,16 +128,12 @@ class Upkeep:
         to renew it; and only once its row has been seen free for a while: a user's transaction may have held it
         until this moment, so that its owner could neither renew nor settle it.
         """
-        find = partial(self._dialect.find_past, reachable=self._store.reachable(), limit=LOOK_BATCH)
-        start = time.monotonic()
-        past = self._store.run(find)
-        self._rest = rest_after(time.monotonic() - start, longest=LONGEST_REST)
-        found = self._store.run(partial(self._dialect.past_leases, past)) if past else {}
+        found = self._look_for_past()
         now = time.monotonic()
         self._past = {claim: self._past.get(claim, now) for claim in found}
         ripe = [claim for claim, since in self._past.items() if now - since >= patience(found[claim])]
         for start in range(0, len(ripe), EXPIRE_BATCH):
-            only = ripe[start : start + EXPIRE_BATCH]
+            only = set(ripe[start : start + EXPIRE_BATCH])
             expired = self._store.run(partial(self._dialect.expire, reachable=0.0, limit=EXPIRE_BATCH, only=only))
             for job in expired:
                 logger.warning(
@@ -144,6 +142,26 @@ class Upkeep:
                 self._tell(job)
             if expired:
                 self._woke()
+
+    def _look_for_past(self) -> dict[tuple[int, int], float]:
+        """Return the claims whose leases are past and whose rows are free, with the lengths of their leases.
+
+        Page by page: a first one full of rows that somebody's transaction holds must not hide what comes after it.
+        """
+        free: dict[tuple[int, int], float] = {}
+        last, took, end = 0, 0.0, time.monotonic() + LONGEST_TURN
+        while len(free) < MOST_FREE and time.monotonic() < end:
+            find = partial(self._dialect.find_past, reachable=self._store.reachable(), limit=LOOK_BATCH, after=last)
+            start = time.monotonic()
+            past = self._store.run(find)
+            took = max(took, time.monotonic() - start)
+            if past:
+                free |= self._store.run(partial(self._dialect.past_leases, past))
+            if len(past) < LOOK_BATCH:
+                break
+            last = past[-1]
+        self._rest = rest_after(took, longest=LONGEST_REST)
+        return free
 
     def _fold(self) -> None:
         end = time.monotonic() + LONGEST_TURN
