@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
 from conformance.test_plans import ANALYZE, FUTURE, PAST, numbers, patient_connection
-from databases import Database, migrated
+from databases import Database
 from dibs.ops import Execute
 
 #: So many seconds from now, as a database writes it.
@@ -45,20 +41,10 @@ def ended(db: Database, rows: int, status: str, *, expires: str = FUTURE, **valu
 def running(db: Database, rows: int, *, until: str = FUTURE, **values: str) -> None:
     """Write so many jobs that somebody holds."""
     claimed = {"claims": "1", "attempts": "1", "lease": "60", "lease_owner": "'somebody'", "started_at": PAST}
-    write(db, rows, status="'running'", lease_until=until, **claimed, **values)
+    write(db, rows, status="'running'", lease_until=until, **claimed | values)
 
 
 def analyze(db: Database) -> None:
     """Have statistics taken."""
     for statement in ANALYZE[db.kind]:
         db.fetch(statement) if statement.startswith("ANALYZE TABLE") else db.execute(statement)
-
-
-def own_database(name: str, folder: object) -> Iterator[Database]:
-    """Yield a database for one test alone: a large table is dropped in a moment, and deleted from in a minute."""
-    return migrated(name, folder)  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def nothing() -> None:
-    """For modules that take their fixtures from here."""

@@ -24,6 +24,10 @@ from worker.harness import LEASE, SOURCES, Site, WorkerProcess
 from worker.program import Program
 
 
+#: What a busy machine may add to a promise of seconds.
+BUSY = 2.0
+
+
 def kill(worker: WorkerProcess) -> float:
     """Kill a worker with all its processes; return when that was."""
     worker.end()
@@ -50,7 +54,7 @@ def test_twenty_rounds(site: Site[Program]) -> None:
         for job in jobs:
             starts = site.diary.entries("start", job=job)
             assert len(starts) <= 2
-            assert len(starts) == 1 or starts[1].at - killed <= 2 * lease + 1
+            assert len(starts) == 1 or starts[1].at - killed <= 2 * lease + 1 + BUSY
         everything += jobs
     done = nothing_lost_nothing_twice(site, everything, gone=gone)
     assert {job.status for job in done} == {"done"}
@@ -70,7 +74,7 @@ def test_what_nobody_can_take_back_hides_nothing(db: Database, monkeypatch: pyte
     chore = upkeep.Upkeep(queue.store, Outage(), lease=60.0, woke=lambda: None)
     monkeypatch.setattr(queue.store, "reachable", lambda: 1e9)
     with queue.locked(*[claim.id for claim in claims[:-1]]):
-        assert list(chore._look_for_past()) == [(claims[-1].id, claims[-1].claims)]
+        assert [past.id for past in chore._look_for_past()] == [claims[-1].id]
     assert len(chore._look_for_past()) == 11
     queue.close()
 
@@ -85,7 +89,7 @@ def test_behind_twenty_thousand_others(name: str, tmp_path: Path) -> None:
         with Site(db, tmp_path, Program) as site:
             site.app.pause("paused")
             victim = site.start(concurrency=1, lease=lease)
-            running(db, 20_000, until=from_now(db, 1), queue="'paused'")
+            running(db, 20_000, until=from_now(db, 1), queue="'paused'", lease="2")
             job = site.program.gate.enqueue("later")
             site.wait_started(job.id)
             assert job.id > 20_000
@@ -93,7 +97,7 @@ def test_behind_twenty_thousand_others(name: str, tmp_path: Path) -> None:
             killed = kill(victim)
             wait_for(lambda: site.diary.starts()[job.id] == 2, what="the job to run again")
             again = site.diary.entries("start", job=job.id)[-1]
-            assert again.at - killed <= 2 * lease + 1
+            assert again.at - killed <= 2 * lease + 1 + BUSY
             site.open("later")
             site.wait_ended(job.id)
             wait_for(lambda: not site.running(), within=30, what="the others to be taken back")

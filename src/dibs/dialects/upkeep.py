@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from dibs.dialects.endings import Endings
-from dibs.jobs import Expired, Lane, Settled
+from dibs.jobs import Expired, Lane, Past, Settled
 from dibs.ops import Op, Value, execute, fetch
 from dibs.retries import after_expiry, frees_key, keep
 from dibs.states import State
@@ -61,7 +61,7 @@ class Upkeep(Endings):
     """
 
     LOCK_PAST: ClassVar[str] = """
-        SELECT id, claims, lease FROM dibs_jobs
+        SELECT id, claims, lease, queue FROM dibs_jobs
         WHERE id {in_ids} AND status = 'running' AND lease_until < {now} ORDER BY id {for_update} {skip_locked}
     """
 
@@ -71,11 +71,10 @@ class Upkeep(Endings):
         rows = yield from fetch(self.FIND_EXPIRED, alone=True, reachable=reachable, limit=limit, after=after)
         return [row[0] for row in rows]
 
-    def past_leases(self, job_ids: Collection[int]) -> Op[dict[tuple[int, int], float]]:
-        """Return the claims `(id, claims)` among these that `expire` would take back now, since nobody holds their rows, and
-        the lengths of their leases."""
+    def past_leases(self, job_ids: Collection[int]) -> Op[list[Past]]:
+        """Return the claims among these that `expire` would take back now, since nobody holds their rows."""
         rows = yield from fetch(self.LOCK_PAST, ids=self.ids(job_ids))
-        return {(job_id, claims): float(lease) for job_id, claims, lease in rows}
+        return [Past(job_id, claims, float(lease), queue) for job_id, claims, lease, queue in rows]
 
     def expire(
         self, *, reachable: float, limit: int, only: Collection[tuple[int, int]] | None = None
