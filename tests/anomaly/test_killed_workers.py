@@ -23,7 +23,6 @@ from dibs.worker.outage import Outage
 from worker.harness import LEASE, SOURCES, Site, WorkerProcess
 from worker.program import Program
 
-
 #: What a busy machine may add to a promise of seconds.
 BUSY = 2.0
 
