@@ -1,10 +1,18 @@
-"""Large tables, written in a few statements, as they look after a queue has been in use for a while."""
+"""Large tables, written in a few statements, as they look after a queue has been in use for a while.
+
+A million rows, or as many as DIBS_TEST_ANOMALY_ROWS says.
+"""
 
 from __future__ import annotations
+
+import os
 
 from conformance.test_plans import ANALYZE, FUTURE, PAST, numbers, patient_connection
 from databases import Database
 from dibs.ops import Execute
+
+#: How many rows a large table has; the tests take fractions of it.
+ROWS = int(os.environ.get("DIBS_TEST_ANOMALY_ROWS") or 1_000_000)
 
 #: So many seconds from now, as a database writes it.
 FROM_NOW = {
