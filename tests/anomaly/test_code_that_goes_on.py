@@ -47,7 +47,7 @@ class Deaf(Program):
                         diary.write("told", "CancelledError")
 
         # The usual backoff: the second attempt comes when the first one's code may still run.
-        limited = {"timeout": 1.0, "max_attempts": 3}
+        limited: dict[str, Any] = {"timeout": 1.0, "max_attempts": 3}
         self.stubborn = self.app.task(name="stubborn", **limited)(stubborn)
         self.patient = self.app.task(name="patient", **limited)(patient)
         self.swallows = self.app.task(name="swallows", **limited)(swallows)
