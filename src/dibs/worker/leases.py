@@ -56,9 +56,10 @@ class Leases:
     def _loop(self) -> None:
         every = self._lease / 3
         renew_at = time.monotonic() + every
-        # Not in steps of a second alone: a lease of 3 s, renewed at the second of them, would be a third only when it is renewed.
-        while not self._closing.wait(min(ASK_EVERY, max(renew_at - time.monotonic(), 0.0))):
+        wait = usual = min(ASK_EVERY, every)
+        while not self._closing.wait(wait):
             self.beat()
+            wait = usual
             try:
                 if time.monotonic() >= renew_at:
                     self._renew(self._holdings.all())
@@ -66,6 +67,9 @@ class Leases:
                 else:
                     self._renew([run for run in self._locked if run.claim.id in self._holdings])
                     self._ask_cancelled()
+                # A third of a lease is seldom a number of seconds: renewed at the next full one, little more than a third of it
+                # may be left.
+                wait = min(usual, max(renew_at - time.monotonic(), 0.0))
             except DatabaseError as error:
                 self._outage.failed(error)
             except Exception:
