@@ -19,7 +19,7 @@ from worker.program import Program
 pytestmark = pytest.mark.slow
 
 #: Jobs a second, and for how many seconds before, under, and after the snapshot.
-RATE, BEFORE, HELD, AFTER = 200, 10, 60, 15
+RATE, BEFORE, HELD, AFTER = 200, 10, 30, 10
 
 AT_REPEATABLE_READ = {
     "postgres": ["BEGIN ISOLATION LEVEL REPEATABLE READ"],
