@@ -12,7 +12,9 @@ import pytest
 
 from anomaly.invariants import nothing_lost_nothing_twice
 from databases import NAMES, Database
-from worker.harness import Site
+from dibs.jobs import Claim
+from dibs.ops import Op
+from worker.harness import LEASE, Site
 from worker.program import Program
 
 REMAINING = {
@@ -48,6 +50,34 @@ def test_a_lease_is_renewed_every_third_of_it(one_site: Site[Program]) -> None:
     seen = {until for look in looks(one_site, [job.id]) for until, _ in look}
     nothing_lost_nothing_twice(one_site, [job.id], crashed=False)
     assert len(seen) >= 5, "at first, and after each third but the last"
+
+
+class SlowAnswers(Program):
+    """The answer to a claim takes longer than the lease: a large payload, or a server that has much to do."""
+
+    def __init__(self, url: str, folder: Path, **settings: Any) -> None:
+        super().__init__(url, folder, **settings)
+        claim = self.app.dialect.claim
+
+        def slow(*args: Any, **kwargs: Any) -> Op[list[Claim]]:
+            claims = yield from claim(*args, **kwargs)
+            if claims:
+                time.sleep(1.3 * LEASE)
+            return claims
+
+        self.app.dialect.claim = slow  # type: ignore[method-assign]
+
+
+def test_a_claim_that_is_answered_late(_databases: Callable[[str], Database], tmp_path: Path) -> None:  # noqa: PT019
+    """Its job runs, in its first claim, and is not given back and claimed again for ever."""
+    database = _databases("sqlite")  # a worker's own clock says what is late
+    database.empty()
+    with Site(database, tmp_path, SlowAnswers) as site:
+        job = site.program.note.enqueue(number=7)
+        site.start(lease=LEASE)
+        assert job.join(timeout=15) == 7
+        (done,) = nothing_lost_nothing_twice(site, [job.id], crashed=False)
+    assert (done.attempts, done.claims) == (1, 1)
 
 
 @pytest.mark.slow

@@ -30,7 +30,7 @@ def test_packets_of_one_megabyte(kind: str, tmp_path: Path) -> None:
                     site.program.digest.enqueue(long_text(2 * MB))
                 assert len(str(refused.value)) < 500
                 assert connections(db) - before <= 3
-                with users_connection(site.app) as connection, pytest.raises(Exception):
+                with pytest.raises(Exception), users_connection(site.app) as connection:  # the driver's own error
                     site.program.digest.using(connection=connection).enqueue(long_text(2 * MB))
                 worker = site.start(concurrency=50)
                 assert site.program.note.enqueue(number=3).join(timeout=10) == 3

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from dibs.errors import DatabaseError
+from dibs.jobs import Claim
 from dibs.store import Store
 from dibs.worker.health import Beat
 from dibs.worker.outage import Outage
@@ -103,3 +104,20 @@ class Leases:
         if begun:
             for job_id in self._store.run(lambda: self._dialect.cancelling(begun)):
                 begun[job_id].ask_to_cancel()
+
+
+def renew_late(store: Store, claims: Sequence[Claim], *, worker: str, lease: float) -> dict[int, float]:
+    """Renew claims whose answer was so long on its way that little of their leases is left, or nothing; return until when
+    (monotonic) each is good now. What is left out may be lost.
+
+    They would be given back as lost without having begun, claimed again and given back again, as long as the answers
+    take as long: for ever, where it is the size of a payload that takes the time.
+    """
+    held = [(claim.id, claim.claims) for claim in claims]
+    sent = time.monotonic()
+    try:
+        renewal = store.run(partial(store.dialect.renew, held, worker=worker, lease=lease))
+    except DatabaseError as error:
+        logger.debug("%d claims came late and could not be renewed: %s", len(claims), error)
+        return {}
+    return dict.fromkeys(renewal.renewed, sent + lease)
