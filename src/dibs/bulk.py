@@ -15,8 +15,9 @@ from dibs.tasks import Call, Job, Task
 if TYPE_CHECKING:
     from dibs.app import Dibs
 
-#: Payload bytes in one statement, at most (servers limit the size of a packet).
-CHUNK_BYTES = 1_000_000
+#: Payload bytes in one statement: a chunk ends with the job that reaches them. Servers limit the size of a packet, some of them
+#: to 1 MB, and values that are written into the text may take twice their bytes.
+CHUNK_BYTES = 409_600
 
 #: So many jobs are kept to be written again if the connection is lost; of a longer generator only what became of each.
 MOST_KEPT = 20_000

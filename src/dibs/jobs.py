@@ -158,6 +158,15 @@ class Cancelled(NamedTuple):
     meta: str | None
 
 
+class Past(NamedTuple):
+    """A claim whose lease ran out, and whose row nobody holds."""
+
+    id: int
+    claims: int
+    lease: float
+    queue: str
+
+
 class Expired(NamedTuple):
     """A claim that upkeep took back, and what the job is now."""
 

@@ -17,12 +17,11 @@ from dibs.errors import InvalidArgument, JobNotFound, KeyTaken
 from dibs.events import Events
 from dibs.filters import Filter, Filters, cancellable, filter_of, requeuable
 from dibs.jobs import Cancelled, JobRecord
-from dibs.limits import check_text
 from dibs.register import WorkerRecord
 from dibs.registry import Registry
 from dibs.secrets import concealed
 from dibs.selections import ID_BATCH, Selection
-from dibs.settings import LONGEST_QUEUE, integer, name
+from dibs.settings import LONGEST_QUEUE, integer, name, reason_of
 
 
 class Orders(Registry, Connections):
@@ -96,9 +95,10 @@ class Orders(Registry, Connections):
 
         By filters (see `Filters`) those that fit all of them, ready and running ones unless `status` says less; in
         transactions of 1,000. What somebody's transaction holds just then is left as it is.
-        Raises InvalidArgument where neither ids nor a filter are given, or both.
+        Raises InvalidArgument where neither ids nor a filter are given, or both, and for a reason of more than 16,384
+        characters.
         """
-        check_text(reason or "", "reason")
+        reason = reason_of(reason)
         by = name(by or whoami(), "by", longest=255)
         cancelled: list[int] = []
         if job_ids is None:

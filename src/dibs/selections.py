@@ -9,6 +9,7 @@ from dibs.dialects.selecting import Edge
 from dibs.filters import Filter
 from dibs.jobs import Cancelled, JobRecord
 from dibs.ops import Row
+from dibs.settings import reason_of
 from dibs.store import Store
 
 #: Ids in one statement and one transaction, at most: beyond some thousands optimizers give up the index.
@@ -42,6 +43,7 @@ class Selection:
 
     def cancel(self, *, reason: str | None, by: str | None) -> Iterator[tuple[int, list[Cancelled]]]:
         """Cancel them, a transaction at a time; yield after each how many jobs it looked at, and what it did."""
+        reason = reason_of(reason)
         for ids in self._batches():
             yield (
                 len(ids),

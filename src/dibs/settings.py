@@ -71,6 +71,11 @@ def name(value: str, path: str, *, longest: int) -> str:
     return value
 
 
+def reason_of(value: str | None) -> str | None:
+    """Return the reason that a person gives; raise InvalidArgument unless it can be stored as an error."""
+    return value if value is None or value == "" else name(value, "reason", longest=MOST_ERROR)
+
+
 def prefix_of(value: str) -> str:
     """Return what tables' names begin with; raise InvalidArgument unless it is a short plain identifier."""
     if not isinstance(value, str) or not re.fullmatch(r"([a-z][a-z0-9_]{0,23})?", value):

@@ -9,6 +9,7 @@ import pytest
 from conformance.hands import Queue, new_job
 from dibs.errors import InvalidArgument, JobCancelled, JobFailed, JobNotFound, StillRunning
 from dibs.jobs import Settled
+from dibs.settings import MOST_ERROR
 from dibs.states import State
 
 NOBODY = 999_999_999
@@ -229,10 +230,13 @@ def test_what_is_asked_for_is_checked(queue: Queue, wrong: dict[str, Any]) -> No
 
 @pytest.mark.parametrize("wrong", ["a\0b", "\ud800"])
 def test_reasons_are_checked(queue: Queue, wrong: str) -> None:
-    """Text that not every database could store is refused by all."""
+    """Text that not every database could store is refused by all, and so is more of it than an error may have."""
     job_id = queue.add()
-    with pytest.raises(InvalidArgument, match="reason"):
-        queue.app.cancel(job_id, reason=wrong)
+    for reason in (wrong, "x" * (MOST_ERROR + 1)):
+        with pytest.raises(InvalidArgument, match="reason"):
+            queue.app.cancel(job_id, reason=reason)
+        with pytest.raises(InvalidArgument, match="reason"):
+            queue.app.cancel(queue="q", reason=reason)
     with pytest.raises(InvalidArgument, match="by"):
         queue.app.pause("q", by=wrong)
     assert queue.status(job_id) is State.READY

@@ -8,6 +8,7 @@ import traceback
 import pytest
 
 from dibs.tracebacks import kind_of
+from dibs.worker.settling import last_line
 from dibs.worker.verdicts import shorten
 
 
@@ -56,3 +57,17 @@ def test_how_a_run_ended(text: str, kind: str, said: str) -> None:
     assert found[0] == kind
     assert found[1].startswith(said)
     assert kind in text
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (raised(ValueError("no paper")), "ValueError: no paper"),
+        (raised(ExceptionGroup("several", [ValueError("no paper")])), "ValueError: no paper"),
+        ("\n", "no reason given"),
+        (None, "no reason given"),
+    ],
+)
+def test_what_the_log_says(error: str | None, said: str) -> None:
+    """The last line that says anything: that of a group of exceptions is drawn."""
+    assert last_line(error).lstrip(" |") == said

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from dibs.dialects.endings import Endings
-from dibs.jobs import Expired, Holder, Lane, Settled
+from dibs.jobs import Expired, Holder, Lane, Past, Settled
 from dibs.ops import Op, Value, execute, fetch
 from dibs.retries import after_expiry, frees_key, keep
 from dibs.states import State
@@ -39,7 +39,7 @@ class Upkeep(Endings):
     # `lease`: an owner had its whole lease of a reachable database in which to renew (see worker/upkeep).
     FIND_EXPIRED: ClassVar[str] = """
         SELECT id FROM dibs_jobs
-        WHERE status = 'running' AND lease_until < {now} AND lease <= :reachable ORDER BY id LIMIT :limit
+        WHERE status = 'running' AND lease_until < {now} AND lease <= :reachable AND id > :after ORDER BY id LIMIT :limit
     """
     LOCK_EXPIRED: ClassVar[str] = """
         SELECT id, task, queue, attempts, max_attempts, crashes, claims, lease_owner, task_key, key_until, retention,
@@ -61,20 +61,20 @@ class Upkeep(Endings):
     """
 
     LOCK_PAST: ClassVar[str] = """
-        SELECT id, claims, lease FROM dibs_jobs
+        SELECT id, claims, lease, queue FROM dibs_jobs
         WHERE id {in_ids} AND status = 'running' AND lease_until < {now} ORDER BY id {for_update} {skip_locked}
     """
 
-    def find_past(self, *, reachable: float, limit: int) -> Op[list[int]]:
-        """Return the jobs whose leases are past, whoever holds their rows. Mostly there are none, and this is all."""
-        rows = yield from fetch(self.FIND_EXPIRED, alone=True, reachable=reachable, limit=limit)
+    def find_past(self, *, reachable: float, limit: int, after: int = 0) -> Op[list[int]]:
+        """Return the jobs with ids above `after` whose leases are past, whoever holds their rows, the lowest first. Mostly
+        there are none, and this is all."""
+        rows = yield from fetch(self.FIND_EXPIRED, alone=True, reachable=reachable, limit=limit, after=after)
         return [row[0] for row in rows]
 
-    def past_leases(self, job_ids: Collection[int]) -> Op[dict[tuple[int, int], float]]:
-        """Return the claims `(id, claims)` among these that `expire` would take back now, since nobody holds their rows, and
-        the lengths of their leases."""
+    def past_leases(self, job_ids: Collection[int]) -> Op[list[Past]]:
+        """Return the claims among these that `expire` would take back now, since nobody holds their rows."""
         rows = yield from fetch(self.LOCK_PAST, ids=self.ids(job_ids))
-        return {(job_id, claims): float(lease) for job_id, claims, lease in rows}
+        return [Past(job_id, claims, float(lease), queue) for job_id, claims, lease, queue in rows]
 
     def expire(
         self, *, reachable: float, limit: int, only: Collection[tuple[int, int]] | None = None
@@ -83,7 +83,8 @@ class Upkeep(Endings):
         `only`, of these claims `(id, claims)` alone. What somebody's transaction holds is passed over.
         """
         if only is None:
-            candidates = [row[0] for row in (yield from fetch(self.FIND_EXPIRED, reachable=reachable, limit=limit))]
+            found = yield from fetch(self.FIND_EXPIRED, reachable=reachable, limit=limit, after=0)
+            candidates = [row[0] for row in found]
         else:
             candidates = [job_id for job_id, _ in only]
         if not candidates:
@@ -172,7 +173,8 @@ class Upkeep(Endings):
     """
     DROP_FOLDED: ClassVar[str] = "DELETE FROM dibs_duplicates WHERE id {in_ids}"
     FIND_LOOSE: ClassVar[str] = """
-        SELECT id, task, task_key, job_id FROM dibs_loose_keys ORDER BY id LIMIT :limit {for_update} {skip_locked}
+        SELECT id, task, task_key, job_id FROM dibs_loose_keys
+        WHERE id > :after ORDER BY id LIMIT :limit {for_update} {skip_locked}
     """
     LOCK_LOOSE: ClassVar[str] = """
         SELECT job_id FROM dibs_keys
@@ -196,18 +198,27 @@ class Upkeep(Endings):
                 yield from execute(self.COUNT_FOLDED, job_id=job_id, times=number)
             if rows:
                 yield from execute(self.DROP_FOLDED, ids=self.ids(row[0] for row in rows))
-        loose = yield from fetch(self.FIND_LOOSE, limit=limit)
+        return len(times) + (yield from self._free_loose(limit=limit))
+
+    def _free_loose(self, *, limit: int) -> Op[int]:
+        """Let go of so many keys that were held up. Those that still are must not hide the ones behind them."""
         freed: list[int] = []
-        for loose_id, task, task_key, job_id in loose:
-            held = yield from fetch(self.LOCK_LOOSE, task=task, task_key=task_key, job_id=job_id)
-            if held:
-                yield from execute(self.FREE_LOOSE, task=task, task_key=task_key, job_id=job_id)
-            elif (yield from fetch(self.KEY_IS_THERE, task=task, task_key=task_key, job_id=job_id)):
-                continue  # still locked by somebody
-            freed.append(loose_id)
+        last = 0
+        while True:
+            loose = yield from fetch(self.FIND_LOOSE, limit=limit, after=last)
+            for loose_id, task, task_key, job_id in loose:
+                held = yield from fetch(self.LOCK_LOOSE, task=task, task_key=task_key, job_id=job_id)
+                if held:
+                    yield from execute(self.FREE_LOOSE, task=task, task_key=task_key, job_id=job_id)
+                elif (yield from fetch(self.KEY_IS_THERE, task=task, task_key=task_key, job_id=job_id)):
+                    continue  # still locked by somebody
+                freed.append(loose_id)
+            if len(loose) < limit or len(freed) >= limit:
+                break
+            last = loose[-1][0]
         if freed:
             yield from execute(self.DROP_LOOSE, ids=self.ids(freed))
-        return len(times) + len(freed)
+        return len(freed)
 
     # -- what a worker asks about its own claims ---------------------------------------------------
 

@@ -22,6 +22,7 @@ from dibs.store import Store
 from dibs.tasks import Task
 from dibs.worker.health import Beat
 from dibs.worker.holders import lose
+from dibs.worker.leases import renew_late
 from dibs.worker.lookout import Lookout
 from dibs.worker.outage import Outage
 from dibs.worker.progress import EVERY, write_progress
@@ -423,8 +424,12 @@ class Fetcher:
         by_slots: dict[int, list[Run]] = {}
         self._taken += len(claims)
         self.tally.claimed(claims)
+        anew: dict[int, float] = {}
+        if claims and time.monotonic() > good_until - self._lease / 2:
+            anew = renew_late(self._store, claims, worker=self._worker, lease=self._lease)
         for claim in claims:
-            run = Run(claim, self._task(claim.task), received=received, good_until=good_until)
+            until = anew.get(claim.id, good_until)
+            run = Run(claim, self._task(claim.task), received=received, good_until=until)
             by_slots.setdefault(id(self._slots_for(claim.task)), []).append(run)
         for each in self.slots:
             if runs := by_slots.get(id(each)):

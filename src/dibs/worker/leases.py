@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from dibs.errors import DatabaseError
+from dibs.jobs import Claim
 from dibs.store import Store
 from dibs.worker.health import Beat
 from dibs.worker.holders import lose
@@ -56,8 +57,10 @@ class Leases:
     def _loop(self) -> None:
         every = self._lease / 3
         renew_at = time.monotonic() + every
-        while not self._closing.wait(min(ASK_EVERY, every)):
+        wait = usual = min(ASK_EVERY, every)
+        while not self._closing.wait(wait):
             self.beat()
+            wait = usual
             try:
                 if time.monotonic() >= renew_at:
                     self._renew(self._holdings.all())
@@ -65,6 +68,9 @@ class Leases:
                 else:
                     self._renew([run for run in self._locked if run.claim.id in self._holdings])
                     self._ask_cancelled()
+                # A third of a lease is seldom a number of seconds: renewed at the next full one, little more than a third of it
+                # may be left.
+                wait = min(usual, max(renew_at - time.monotonic(), 0.0))
             except DatabaseError as error:
                 self._outage.failed(error)
             except Exception:
@@ -97,3 +103,20 @@ class Leases:
         if begun:
             for job_id in self._store.run(lambda: self._dialect.cancelling(begun)):
                 begun[job_id].ask_to_cancel()
+
+
+def renew_late(store: Store, claims: Sequence[Claim], *, worker: str, lease: float) -> dict[int, float]:
+    """Renew claims whose answer was so long on its way that little of their leases is left, or nothing; return until when
+    (monotonic) each is good now. What is left out may be lost.
+
+    They would be given back as lost without having begun, claimed again and given back again, as long as the answers
+    take as long: for ever, where it is the size of a payload that takes the time.
+    """
+    held = [(claim.id, claim.claims) for claim in claims]
+    sent = time.monotonic()
+    try:
+        renewal = store.run(partial(store.dialect.renew, held, worker=worker, lease=lease))
+    except DatabaseError as error:
+        logger.debug("%d claims came late and could not be renewed: %s", len(claims), error)
+        return {}
+    return dict.fromkeys(renewal.renewed, sent + lease)

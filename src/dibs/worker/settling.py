@@ -221,15 +221,15 @@ class Settling:
         elif run.cancelling:
             logger.info("job %d: %s was cancelled by a person", claim.id, claim.task, extra=of_job)
         elif verdict.status is State.FAILED:
-            self._tally.erred(run, _last_line(verdict.error))
-            logger.error("job %d: %s failed: %s", claim.id, claim.task, _last_line(verdict.error), extra=of_job)
+            self._tally.erred(run, last_line(verdict.error))
+            logger.error("job %d: %s failed: %s", claim.id, claim.task, last_line(verdict.error), extra=of_job)
         elif verdict.status is State.READY and run.misfit:
             said = "job %d is released for %.3g s, for a worker whose code fits it: %s"
-            about = claim.id, verdict.delay, _last_line(verdict.error)
+            about = claim.id, verdict.delay, last_line(verdict.error)
             self._app.warn_once(f"misfit {claim.task}", f"{said} (further ones of this task: at DEBUG)", *about)
             logger.debug(said, *about, extra=of_job)
         elif verdict.status is State.READY and verdict.error:
-            self._tally.erred(run, _last_line(verdict.error))
+            self._tally.erred(run, last_line(verdict.error))
             logger.warning(
                 "job %d: attempt %d of %d of %s failed, again in %.0f s: %s",
                 claim.id,
@@ -237,7 +237,7 @@ class Settling:
                 claim.max_attempts,
                 claim.task,
                 verdict.delay,
-                _last_line(verdict.error),
+                last_line(verdict.error),
                 extra=of_job,
             )
         else:
@@ -336,6 +336,8 @@ def verdict_of(
         return verdict(Raised(error))
 
 
-def _last_line(error: str | None) -> str:
-    lines = (error or "").strip().splitlines()
+def last_line(error: str | None) -> str:
+    """Return what the log says of an error: the last line that says anything."""
+    # A group of exceptions ends with a line that is drawn.
+    lines = [line for line in (error or "").splitlines() if line.strip(" |+-")]
     return shorten(lines[-1], LONGEST_LOGGED) if lines else "no reason given"

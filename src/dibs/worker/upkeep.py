@@ -5,15 +5,17 @@ tables.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 
 from dibs import migrations
 from dibs.errors import CodeTooOld, DatabaseError, DatabaseUnavailable
-from dibs.jobs import Expired
+from dibs.jobs import Expired, Past
 from dibs.store import Store
 from dibs.worker.health import Beat
 from dibs.worker.lanes import rest_after
@@ -23,6 +25,8 @@ from dibs.worker.register import LOOK_EVERY, Registration
 logger = logging.getLogger("dibs")
 
 LOOK_BATCH = 10_000
+#: So many past leases are seen to at a time; more than a fleet holds.
+MOST_FREE = 50_000
 EXPIRE_BATCH = 500
 PRUNE_BATCH = 500
 FOLD_BATCH = 1_000
@@ -47,6 +51,16 @@ LONGEST_REST = 30.0
 LONGEST_TURN = 10.0
 
 
+@dataclass(eq=False, slots=True)
+class Chore:
+    """Something that one worker does for all, every so many seconds; others look half as often whether it is done."""
+
+    name: str
+    every: float
+    work: Callable[[], None]
+    next_look: float = 0.0  # monotonic
+
+
 class Upkeep:
     """Takes back claims whose lease ran out, prunes finished rows, folds duplicates, keeps the worker's row."""
 
@@ -68,10 +82,12 @@ class Upkeep:
         self._woke = woke
         self._rest = 0.0  # for how long not to look for past leases, so that this keeps to its share
         self._past: dict[tuple[int, int], float] = {}  # claims whose lease ran out → since when their rows are free
+        self.tick = tick if tick is not None else tick_for(lease)
+        self._expiry = Chore("expire", self.tick, self._expire)
+        self._chores = [self._expiry, Chore("prune", PRUNE_EVERY, self._prune), Chore("fold", FOLD_EVERY, self._fold)]
         self._tell = tell
         self._refused = refused
         self._registration = registration
-        self.tick = tick if tick is not None else tick_for(lease)
         self.beat = Beat(store)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="dibs-upkeep", daemon=True)
@@ -84,35 +100,53 @@ class Upkeep:
         self._thread.join(timeout=5)
 
     def _loop(self) -> None:
-        chores = [
-            ("expire", self.tick, self._expire),
-            ("prune", PRUNE_EVERY, self._prune),
-            ("fold", FOLD_EVERY, self._fold),
-        ]
-        next_look = {name: 0.0 for name, _, _ in chores}
         look_at_schema = 0.0
         while self._waited():
             if time.monotonic() >= look_at_schema:
                 self._look_at_schema()
                 look_at_schema = time.monotonic() + 2 * self.tick
-            for name, every, work in chores:
-                self.beat()
-                if time.monotonic() < next_look[name]:
-                    continue
-                try:
-                    ours = self._store.run(partial(self._dialect.chore, name, every=every * 0.9))
-                    if ours or (name == "expire" and self._past):
-                        work()
-                    self._outage.over(self._store.contact)
-                    next_look[name] = time.monotonic() + (self._rest if name == "expire" else every / 2)
-                except DatabaseError as error:
-                    self._outage.failed(error)
-                    break
-                except Exception:
-                    logger.exception("the chore %s met an error of its own; upkeep goes on", name)
-
+            try:
+                for chore in self._chores:
+                    self.beat()
+                    self._do(chore)
+            except DatabaseError as error:
+                self._outage.failed(error)
         if self._registration is not None and self._outage.since is None:
             self._registration.leave()
+
+    def _do(self, chore: Chore) -> None:
+        """Do a chore, if it is time for it and no other worker does it."""
+        if time.monotonic() < chore.next_look:
+            return
+        try:
+            ours = self._store.run(partial(self._dialect.chore, chore.name, every=chore.every * 0.9))
+            if ours or (chore is self._expiry and self._past):
+                chore.work()
+            self._outage.over(self._store.contact)
+            chore.next_look = time.monotonic() + (self._rest if chore is self._expiry else chore.every / 2)
+        except DatabaseError:
+            raise
+        except Exception:
+            logger.exception("the chore %s met an error of its own; upkeep goes on", chore.name)
+
+    def _in_turns(self, work: Callable[[float], bool]) -> None:
+        """Go on with what may take long until it is over, or its turn is: `work` until a moment (monotonic), again and again
+        as long as it returns that there is more. In between past leases are looked after, which can't wait so long."""
+        end = time.monotonic() + LONGEST_TURN
+        while time.monotonic() < end and not self._closing.is_set():
+            if not work(min(time.monotonic() + self.tick, end)):
+                return
+            self.beat()
+            self._do(self._expiry)
+
+    def _prune(self) -> None:
+        def prune_until(moment: float) -> bool:
+            prune(self._store, until=moment)
+            return time.monotonic() >= moment
+
+        self._in_turns(prune_until)
+        if self._registration is not None:
+            self._registration.tidy()
 
     def _waited(self) -> bool:
         """Wait until the chores are to be looked at again; return False when closed meanwhile. By the way the worker's
@@ -133,11 +167,6 @@ class Upkeep:
         except Exception:
             logger.exception("writing the worker's row met an error of its own; upkeep goes on")
 
-    def _prune(self) -> None:
-        prune(self._store, until=time.monotonic() + LONGEST_TURN)
-        if self._registration is not None:
-            self._registration.tidy()
-
     def _look_at_schema(self) -> None:
         """Say so if the tables have been migrated meanwhile to what this code can't work on."""
         try:
@@ -156,16 +185,25 @@ class Upkeep:
         to renew it; and only once its row has been seen free for a while: a user's transaction may have held it
         until this moment, so that its owner could neither renew nor settle it.
         """
-        find = partial(self._dialect.find_past, reachable=self._store.reachable(), limit=LOOK_BATCH)
+        end = time.monotonic() + LONGEST_TURN
+        while self._expire_some() and time.monotonic() < end and not self._closing.is_set():
+            self.beat()
+
+    def _expire_some(self) -> bool:
+        """Look for past leases and take back what may be taken back, for about a tick, so that what ran out meanwhile is
+        seen soon. Return whether some are left."""
         start = time.monotonic()
-        past = self._store.run(find)
-        self._rest = rest_after(time.monotonic() - start, longest=LONGEST_REST)
-        found = self._store.run(partial(self._dialect.past_leases, past)) if past else {}
+        found = {(past.id, past.claims): past for past in self._look_for_past()}
         now = time.monotonic()
+        end = now + max(self.tick, 2 * (now - start))
         self._past = {claim: self._past.get(claim, now) for claim in found}
-        ripe = [claim for claim, since in self._past.items() if now - since >= patience(found[claim])]
-        for start in range(0, len(ripe), EXPIRE_BATCH):
-            only = ripe[start : start + EXPIRE_BATCH]
+        ripe = _in_turns_of_queues(
+            past for claim, past in found.items() if now - self._past[claim] >= patience(past.lease)
+        )
+        for first in range(0, len(ripe), EXPIRE_BATCH):
+            if time.monotonic() > end:
+                return True
+            only = {(past.id, past.claims) for past in ripe[first : first + EXPIRE_BATCH]}
             expired = self._store.run(partial(self._dialect.expire, reachable=0.0, limit=EXPIRE_BATCH, only=only))
             for job in expired:
                 logger.warning(
@@ -174,12 +212,41 @@ class Upkeep:
                 self._tell(job)
             if expired:
                 self._woke()
+        return False
+
+    def _look_for_past(self) -> list[Past]:
+        """Return the claims whose leases are past and whose rows are free.
+
+        Page by page: a first one full of rows that somebody's transaction holds must not hide what comes after it.
+        """
+        free: list[Past] = []
+        last, took, end = 0, 0.0, time.monotonic() + LONGEST_TURN
+        while len(free) < MOST_FREE and time.monotonic() < end:
+            find = partial(self._dialect.find_past, reachable=self._store.reachable(), limit=LOOK_BATCH, after=last)
+            start = time.monotonic()
+            past = self._store.run(find)
+            took = max(took, time.monotonic() - start)
+            if past:
+                free += self._store.run(partial(self._dialect.past_leases, past))
+            if len(past) < LOOK_BATCH:
+                break
+            last = past[-1]
+        # It took long for what it found, or for what is dead; the one is to be taken back soon.
+        self._rest = 0.0 if free else rest_after(took, longest=LONGEST_REST)
+        return free
 
     def _fold(self) -> None:
-        end = time.monotonic() + LONGEST_TURN
-        while time.monotonic() < end:
-            if self._store.run(lambda: self._dialect.fold(limit=FOLD_BATCH)) < FOLD_BATCH:
-                return
+        self._in_turns(lambda _: self._store.run(lambda: self._dialect.fold(limit=FOLD_BATCH)) >= FOLD_BATCH)
+
+
+def _in_turns_of_queues(found: Iterable[Past]) -> list[Past]:
+    """Return these with the first of each queue before the second of any: thousands in one queue, which may be paused, hold
+    up no other."""
+    by_queue: dict[str, list[Past]] = {}
+    for past in found:
+        by_queue.setdefault(past.queue, []).append(past)
+    rounds = itertools.zip_longest(*by_queue.values())
+    return [past for each in rounds for past in each if past is not None]
 
 
 def patience(lease: float) -> float:

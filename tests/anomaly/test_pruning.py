@@ -1,0 +1,91 @@
+"""Half a million finished jobs that are due to go: deleted while everybody works on, by whoever comes, killed or not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from anomaly.big import ROWS, ended, write
+from anomaly.claiming import Claimer, p95
+from anomaly.invariants import OLD_TRANSACTIONS, nothing_lost_nothing_twice
+from commands import environment
+from conformance.test_plans import PAST
+from conftest import wait_for
+from databases import NAMES, Database, migrated
+from worker.harness import LEASE, Site
+from worker.program import Program
+
+pytestmark = pytest.mark.slow
+
+DEADLOCKS = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+
+
+def prune(db: Database) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-m", "dibs", "prune"], env=environment(db.url))
+
+
+def count(db: Database, where: str) -> int:
+    ((number,),) = db.fetch(f"SELECT count(*) FROM dibs_jobs WHERE {where}")
+    return int(number)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_two_that_prune_and_one_that_dies(name: str, tmp_path: Path) -> None:
+    """Two at once beside four workers, one killed half-way and begun anew: all that was due is gone and nothing else,
+    no transaction was long, nobody was in anybody's way. A worker that is killed meanwhile loses its job to another
+    as soon as ever."""
+    for db in migrated(name, tmp_path):
+        with Site(db, tmp_path, Program) as site:
+            ended(db, 2 * ROWS // 5, "done", expires=PAST)
+            ended(db, ROWS // 10, "failed", expires=PAST)
+            ended(db, 1_000, "done")
+            write(db, 1_000, queue="'kept'", run_at="'2091-01-01 00:00:00.000'")
+            with Claimer(db, queue="measured") as claimer:
+                idle = claimer.p95(100)
+                workers = site.start_many(4, concurrency=2, queues=["default"])
+                calls = (site.program.nap.call(seconds=0.05) for _ in range(400))
+                jobs = [job.id for job in site.app.enqueue_many(calls)]
+                long = site.program.gate.enqueue("later")
+                pruners = [prune(db), prune(db)]
+                wait_for(
+                    lambda: count(db, f"expires_at = {PAST}") < 9 * ROWS // 20, within=60, what="a good part to be gone"
+                )
+                pruners[0].kill()
+                pruners[0].wait()
+                pruners.append(prune(db))
+                site.wait_started(long.id)
+                (owner,) = {entry.pid for entry in site.diary.entries("start", job=long.id)}
+                victim = next(worker for worker in workers if worker.pid == owner)
+                killed = victim.kill()
+                claims, old = [], []
+                while any(pruner.poll() is None for pruner in pruners):
+                    claims.append(claimer.once())
+                    if db.kind in OLD_TRANSACTIONS:
+                        old += db.fetch(OLD_TRANSACTIONS[db.kind])
+                    time.sleep(0.01)
+            assert [pruner.wait() for pruner in pruners[1:]] == [0, 0]
+            again = prune(db)
+            assert again.wait() == 0
+            assert count(db, f"expires_at = {PAST}") == 0
+            assert (
+                count(db, "queue = 'kept'")
+                == count(db, "status = 'done' AND task = 'note' AND queue = 'default'")
+                == 1_000
+            )
+            assert old == []
+            wait_for(lambda: site.diary.starts()[long.id] == 2, what="the killed worker's job to run again")
+            second = site.diary.entries("start", job=long.id)[-1]
+            assert second.at - killed < 2 * LEASE + 3
+            site.open("later")
+            site.wait_ended([*jobs, long.id], within=60)
+            nothing_lost_nothing_twice(site, [*jobs, long.id], gone=[victim])
+            if db.kind == "postgres":
+                assert db.fetch(DEADLOCKS) == [(0,)]
+            with Claimer(db, queue="measured") as claimer:  # others may have made the machine busier meanwhile
+                idle = max(idle, claimer.p95(100))
+            print(f"{name}: claims {idle * 1e3:.1f} ms alone, {p95(claims or [0.0]) * 1e3:.1f} ms while pruning")
+            assert not claims or p95(claims) <= max(3 * idle, 0.25)
