@@ -28,6 +28,12 @@ BATCH = 1_000
 ASK_EVERY = 1.0
 
 
+def patience_for(lease: float) -> float:
+    """Return for how many seconds to wait for an answer before the connection is taken for dead: so that a lease can be
+    renewed over another one before it is past, where a network has swallowed the question."""
+    return max(lease / 2, 1.0)
+
+
 class Leases:
     """Renews every third of a lease, so two renewals may fail.
 
@@ -65,6 +71,7 @@ class Leases:
                 else:
                     self._renew([run for run in self._locked if run.claim.id in self._holdings])
                     self._ask_cancelled()
+                self._outage.over(self._store.contact)
             except DatabaseError as error:
                 self._outage.failed(error)
             except Exception:

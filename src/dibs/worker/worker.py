@@ -17,7 +17,14 @@ from types import FrameType, TracebackType
 from typing import Any, Self, TypedDict
 
 from dibs.app import Dibs
-from dibs.errors import CodeTooOld, ConfigurationError, DatabaseUnavailable, DibsError, InvalidArgument
+from dibs.errors import (
+    CodeTooOld,
+    ConfigurationError,
+    DatabaseUnavailable,
+    DibsError,
+    InvalidArgument,
+    ReadOnlyDatabase,
+)
 from dibs.logs import mark_records
 from dibs.loop import TaskLoop
 from dibs.settings import LONGEST_LEASE, LONGEST_QUEUE, Seconds, integer, name, seconds
@@ -25,16 +32,16 @@ from dibs.store import Store
 from dibs.worker.allowance import Allowance
 from dibs.worker.fetcher import Fetcher
 from dibs.worker.health import Health
-from dibs.worker.leases import Leases
+from dibs.worker.leases import Leases, patience_for
 from dibs.worker.lifespan import Lifespan
-from dibs.worker.outage import Outage
+from dibs.worker.outage import LONGEST_PAUSE, Outage
 from dibs.worker.places import hello_for, inside_a_process
 from dibs.worker.processes import ProcessSlots
 from dibs.worker.runs import Holdings
 from dibs.worker.signals import ONE_SIGNAL, STOP_SIGNALS
 from dibs.worker.slots import MOST_AHEAD, LoopSlots, Slots, ThreadSlots
 from dibs.worker.telling import tell_expired
-from dibs.worker.upkeep import Upkeep, tick_for
+from dibs.worker.upkeep import Upkeep, gap_for
 from dibs.worker.wakeups import Wakeups
 
 logger = logging.getLogger("dibs")
@@ -145,7 +152,7 @@ class Worker:
         """Work until `stop()` is called, or in a burst until there is nothing left.
 
         With `signals` (in the main thread only) SIGTERM and SIGINT stop it, and a second one ends the process at
-        once. While the database cannot be reached it waits. Raises SchemaError, ReadOnlyDatabase or
+        once. While the database cannot be reached, or takes no writes, it waits. Raises SchemaError or
         UnsuitableDatabase when it finds a database that it cannot work on at the start; CodeTooOld also later, after
         it has stopped, when the tables were migrated to what this code is too old for.
         """
@@ -236,16 +243,22 @@ class Worker:
     # -- the run ---------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        outage = Outage()
+        stores: list[Store] = []
+
+        def store(part: str, *, gap: float = 15.0) -> Store:
+            stores.append(made := self.app.new_store(name=f"dibs {part}", size=1, gap=gap))
+            made.admit = outage.admit
+            return made
+
+        def distrust() -> None:
+            for each in stores:
+                each.distrust()
+
+        outage = Outage(longest_pause=min(LONGEST_PAUSE, self.lease / 3), distrust=distrust)
         self.health.begins(outage)
         if not self._database_is_there(outage):
             return
         holdings = Holdings()
-        stores: list[Store] = []
-
-        def store(part: str, *, gap: float = 15.0) -> Store:
-            stores.append(self.app.new_store(name=f"dibs {part}", size=1, gap=gap))
-            return stores[-1]
 
         fetcher = Fetcher(
             self.app,
@@ -269,8 +282,10 @@ class Worker:
         )
         loop = next((slots.loop for slots in fetcher.slots if isinstance(slots, LoopSlots)), None) or TaskLoop()
         lifespan = Lifespan(self.app, loop, worker=self.name, broke=self._fail)
-        leases = Leases(store("leases"), holdings, outage, worker=self.name, lease=self.lease)
-        upkeep_store = store("upkeep", gap=max(3 * tick_for(self.lease), 1.0))
+        leases_store = store("leases")
+        leases_store.patience = patience_for(self.lease)
+        leases = Leases(leases_store, holdings, outage, worker=self.name, lease=self.lease)
+        upkeep_store = store("upkeep", gap=gap_for(self.lease))
         tell = partial(tell_expired, self.app)
         upkeep = Upkeep(
             upkeep_store, outage, lease=self.lease, woke=fetcher.wake, tell=tell, refused=self._refused_by_schema
@@ -365,8 +380,8 @@ class Worker:
             while not self._stopping.is_set():
                 try:
                     store.run(self.app.dialect.paused)
-                except DatabaseUnavailable as error:
-                    # Not by waiting for the event: a signal's handler sets it, in this thread, which may hold its lock.
+                except (DatabaseUnavailable, ReadOnlyDatabase) as error:
+                    # Read-only it may be in the midst of a failover. Not by waiting for the event: a signal's handler sets it, in this thread, which may hold its lock.
                     again = time.monotonic() + outage.failed(error)
                     while time.monotonic() < again and not self._stopping.is_set():
                         time.sleep(0.05)
