@@ -134,7 +134,7 @@ class PatientConnection(psycopg.Connection[Any]):
     libpq and the kernel notice a peer that vanished, but not a proxy that takes our bytes and passes none on.
     """
 
-    patience: float | None = 25.0
+    patience: float | None = 30.0
 
     def wait(self, gen: Generator[Any, Any, Any], *how: Any, **named: Any) -> Any:
         if self.patience is not None:

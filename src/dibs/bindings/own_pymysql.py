@@ -34,7 +34,7 @@ SSL_MODES = ("DISABLED", "PREFERRED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY"
 
 CONNECT_TIMEOUT = 10.0
 CONNECT_TIMEOUT_OF_SEVERAL = 3.0  # one that is gone must not keep us long from one that is there
-PATIENCE = 25.0
+PATIENCE = 30.0
 
 ISOLATION = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
 
@@ -94,7 +94,7 @@ def connect(url: DatabaseUrl, *, name: str) -> OwnPymysql:
         if not connection.read_only:
             return connection
         connection.close()
-        failures.append(ReadOnlyDatabase(f"{host} takes no writes"))
+        failures.append(ReadOnlyDatabase(f"{host}:{port or 3306} takes no writes"))
     said = "; ".join(str(failure).replace(f"cannot connect to {url}: ", "") for failure in failures)
     if any(isinstance(failure, ReadOnlyDatabase) for failure in failures):
         raise ReadOnlyDatabase(f"none of the servers of {url} takes writes now: {said}")
@@ -102,8 +102,12 @@ def connect(url: DatabaseUrl, *, name: str) -> OwnPymysql:
 
 
 def _connect_to(url: DatabaseUrl, options: dict[str, Any], *, name: str) -> OwnPymysql:
+    # PyMySQL's own connect_timeout ends with the greeting; what follows may hang as well.
+    timeouts = {
+        timeout: min(options[timeout], options["connect_timeout"]) for timeout in ("read_timeout", "write_timeout")
+    }
     try:
-        raw: Any = _connect(**options, program_name=name, autocommit=True)
+        raw: Any = _connect(**{**options, **timeouts}, program_name=name, autocommit=True)
     except pymysql.Error as error:
         raise unreachable(url, _said(error), _advice(error)) from error
     except RuntimeError as error:  # PyMySQL wants the package `cryptography` for a password without TLS
@@ -112,10 +116,12 @@ def _connect_to(url: DatabaseUrl, options: dict[str, Any], *, name: str) -> OwnP
         raw.close()
         raise DatabaseUnavailable(f"cannot connect to {url}: TLS was asked for and the server has none")
     try:
-        return OwnPymysql(raw)
+        own = OwnPymysql(raw)
     except pymysql.Error as error:
         raw.close()
         raise unreachable(url, _said(error), _advice(error)) from error
+    raw._read_timeout, raw._write_timeout = options["read_timeout"], options["write_timeout"]
+    return own
 
 
 def _options(url: DatabaseUrl) -> dict[str, Any]:

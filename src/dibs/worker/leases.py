@@ -29,9 +29,9 @@ ASK_EVERY = 1.0
 
 
 def patience_for(lease: float) -> float:
-    """Return for how many seconds to wait for an answer before the connection is taken for dead: so that a lease can be
-    renewed over another one before it is past, where a network has swallowed the question."""
-    return max(lease / 2, 1.0)
+    """Return for how many seconds a worker waits for an answer before it takes the connection for dead: so that a lease can
+    be renewed over another one before it is past, where a network has swallowed the question."""
+    return min(max(lease / 2, 2.5), 15.0)
 
 
 class Leases:

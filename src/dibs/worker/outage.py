@@ -70,9 +70,10 @@ class Outage:
     def failed(self, error: Exception) -> float:
         """Take note that the database could not be used; return for how many seconds to wait before trying again."""
         with self._lock:
+            now = time.monotonic()
             if isinstance(error, StillAway):
-                return self._pause * self._jitter()
-            self._failed = now = time.monotonic()
+                return max(self._next_try - now, 0.0) + 0.1 * self._dice.random()
+            self._failed = now
             self._why = str(error)
             if self._since is None:
                 self._since, self._date = now, datetime.now(UTC)

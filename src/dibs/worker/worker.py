@@ -248,6 +248,8 @@ class Worker:
         def store(part: str, *, gap: float = 15.0) -> Store:
             stores.append(made := self.app.new_store(name=f"dibs {part}", size=1, gap=gap))
             made.admit = outage.admit
+            if part != "upkeep":  # what it deletes may take its time
+                made.patience = patience_for(self.lease)
             return made
 
         def distrust() -> None:
@@ -282,9 +284,7 @@ class Worker:
         )
         loop = next((slots.loop for slots in fetcher.slots if isinstance(slots, LoopSlots)), None) or TaskLoop()
         lifespan = Lifespan(self.app, loop, worker=self.name, broke=self._fail)
-        leases_store = store("leases")
-        leases_store.patience = patience_for(self.lease)
-        leases = Leases(leases_store, holdings, outage, worker=self.name, lease=self.lease)
+        leases = Leases(store("leases"), holdings, outage, worker=self.name, lease=self.lease)
         upkeep_store = store("upkeep", gap=gap_for(self.lease))
         tell = partial(tell_expired, self.app)
         upkeep = Upkeep(
