@@ -37,8 +37,13 @@ class Line:
         self.port = 0
 
     async def open(self) -> None:
-        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        self.port = server.sockets[0].getsockname()[1]
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    def close(self) -> None:
+        """On the loop only. Take no more connections, and cut those that there are."""
+        self._server.close()
+        self.cut()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         pair = None
@@ -51,8 +56,8 @@ class Line:
             _, left = await asyncio.wait([one, other], return_when=asyncio.FIRST_COMPLETED)
             for task in left:
                 task.cancel()
-        except OSError:
-            pass  # the server is away
+        except (OSError, asyncio.CancelledError):
+            pass  # the server is away, or this proxy ends
         finally:
             if pair is not None:
                 self._pairs.discard(pair)
@@ -129,12 +134,16 @@ class Lines:
         return asyncio.run_coroutine_threadsafe(ports(), self._loop).result(10)
 
     async def _close(self) -> None:
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        for line in self._lines:
+            line.close()
+        while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.sleep(0)  # what was accepted just before has its task only now
 
     def __exit__(self, *_: object) -> None:
         asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5)
+        self._loop.close()

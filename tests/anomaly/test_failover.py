@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from servers import url_of
 
-from anomaly.own_server import KINDS, own_server
+from anomaly.own_server import ONE, own_server
 from conftest import wait_for
 from databases import Database
 from dibs.errors import DatabaseError
@@ -57,7 +57,7 @@ class Producers:
             thread.join(30)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ONE)
 def test_a_replica_is_promoted_under_load(kind: str, tmp_path: Path) -> None:
     """Four workers and the producers find the new primary by themselves, within ten seconds; every job whose enqueue was
     answered is there and is done, each job that ran was started once, also those that ran for longer than three leases

@@ -15,7 +15,7 @@ import pytest
 from faults.proxy import Lines, Weather
 from servers import Server
 
-from anomaly.own_server import KINDS, Refusal, at_port, own_server
+from anomaly.own_server import BOTH, ONE, Refusal, at_port, own_server
 from conftest import wait_for
 from databases import Database
 from dibs.errors import ReadOnlyDatabase
@@ -43,7 +43,7 @@ SET_WRITABLE = {
 }
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module")
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     with own_server(request.param) as server:
         yield server
@@ -81,6 +81,7 @@ def says(worker: WorkerProcess) -> list[str]:
     return [line.split(",")[0].split(" after")[0] for line in worker.complaints()]
 
 
+@pytest.mark.parametrize("server", ONE, indirect=True)
 def test_an_idle_worker_takes_jobs_after_every_loss(site: Site[Program], server: Server, lines: Lines) -> None:
     """BR-38: after a restart of the server, after each of its sessions was ended, and after a network that swallowed
     all it was sent, it takes the next job, without a restart of its own; it says once that the database went, and once
@@ -115,6 +116,7 @@ def test_an_idle_worker_takes_jobs_after_every_loss(site: Site[Program], server:
     assert worker.alive
 
 
+@pytest.mark.parametrize("server", ONE, indirect=True)
 def test_a_database_that_refuses(site: Site[Program], lines: Lines) -> None:
     """BR-39: unreachable while jobs run and while orphans wait to be taken back: the worker stays, tries about once a
     second and not with every thread, says so once; what ended meanwhile is settled from the one start it had, and all
@@ -145,6 +147,7 @@ def test_a_database_that_refuses(site: Site[Program], lines: Lines) -> None:
     assert own == [LOST, BACK]
 
 
+@pytest.mark.parametrize("server", BOTH, indirect=True)
 def test_a_server_that_takes_no_writes_for_a_while(site: Site[Program], server: Server) -> None:
     """BR-40: what was the primary is read-only, as after a failover. The worker takes it for the wrong server, and
     settles what ended as soon as writes are taken again: each job was started once, and no number of its row grows in
@@ -175,6 +178,7 @@ def test_a_server_that_takes_no_writes_for_a_while(site: Site[Program], server: 
         wait_for(lambda: says(each) == [LOST, BACK], what="a word that it is back")
 
 
+@pytest.mark.parametrize("server", ONE, indirect=True)
 def test_a_network_that_is_silent_for_three_leases(site: Site[Program], lines: Lines) -> None:
     """Every lease is past while the work goes on, and nobody saw a connection end: nothing is run again."""
     lease = 2.5 * SCALE

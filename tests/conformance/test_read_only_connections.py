@@ -17,7 +17,7 @@ READ_ONLY = {
 }
 
 
-@on_each(lambda kind: kind.name in ("psycopg", "pymysql", "sqlite3"))
+@on_each(lambda kind: kind.name in ("psycopg", "PyMySQL", "sqlite3"))
 def test_an_enqueue_on_a_connection_that_may_only_read(queue: Queue, kind: Kind) -> None:
     """Nothing is closed, rolled back or tried again: the connection and its transaction are the user's."""
     queue.app.tasks.clear()
