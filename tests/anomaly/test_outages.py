@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from faults.proxy import Lines, Weather
@@ -67,7 +68,7 @@ def site(server: Server, tmp_path: Path) -> Iterator[Site[Program]]:
     database.close()
 
 
-def start_behind(site: Site[Program], lines: Lines, line: int, **settings: float) -> WorkerProcess:
+def start_behind(site: Site[Program], lines: Lines, line: int, **settings: Any) -> WorkerProcess:
     """Start a worker that reaches the database over this line of the proxy."""
     direct, site.db.url = site.db.url, at_port(site.db.url, lines.listening(line))
     try:
