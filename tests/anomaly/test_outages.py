@@ -142,7 +142,7 @@ def test_a_database_that_refuses(site: Site[Program], lines: Lines) -> None:
     done = site.wait_ended(running, within=SOON)
     assert {(job.status, job.attempts, job.claims, job.crashes) for job in done} == {("done", 1, 1, 0)}
     assert {site.diary.starts()[job_id] for job_id in running} == {1}
-    wait_for(lambda: not site.running() & set(orphans), within=15, what="the orphans to be taken back")
+    wait_for(lambda: not site.running() & set(orphans), within=4 * SOON, what="the orphans to be taken back")
     assert {site.statuses()[job_id] for job_id in orphans} == {"ready"}
     own = [said for said in says(worker) if "lease of" not in said]
     assert own == [LOST, BACK]

@@ -33,11 +33,15 @@ def test_it_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     assert {gone.levelno, back.levelno} == {logging.WARNING}
 
 
-def test_threads_share_one_try() -> None:
-    """While it is away, whoever comes first may connect, and the others wait for the next time; afterwards all may."""
+def test_threads_share_one_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it is away for longer than a moment, whoever comes first may connect, and the others wait for the next time; afterwards all may."""
     outage = Outage()
     for _ in range(3):
         outage.admit()
+    outage.failed(DatabaseUnavailable("away"))
+    outage.admit()
+    outage.over(time.monotonic())
+    monkeypatch.setattr("dibs.worker.outage.FREELY", 0.0)
     pauses = [outage.failed(DatabaseUnavailable("away")) for _ in range(6)]
     assert pauses == sorted(pauses[:3]) + pauses[3:], "it backs off"
     assert all((1 - JITTER) * LONGEST_PAUSE <= pause <= (1 + JITTER) * LONGEST_PAUSE for pause in pauses[2:])

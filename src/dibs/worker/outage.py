@@ -21,6 +21,9 @@ FIRST_PAUSE = 0.25
 LONGEST_PAUSE = 1.0
 JITTER = 0.2
 
+#: So long (seconds) each thread tries for itself: most outages are over by then, such as when sessions were ended.
+FREELY = 1.0
+
 
 class StillAway(DatabaseUnavailable):
     """Another thread of this worker has just tried in vain, and it is too soon to try again."""
@@ -57,11 +60,12 @@ class Outage:
     def admit(self) -> None:
         """Let one thread try to connect, or raise StillAway: called before each try.
 
-        While the database is away, that is once in a pause, whoever comes first. As soon as it is back all may.
+        While the database is away for longer than a moment, that is once in a pause, whoever comes first. As soon as it
+        is back all may.
         """
         with self._lock:
             now = time.monotonic()
-            if self._since is None:
+            if self._since is None or now - self._since < FREELY:
                 return
             if now < self._next_try:
                 raise StillAway(self._why)
