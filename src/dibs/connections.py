@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dibs import ops
 from dibs.ambient import Transaction, ambient
 from dibs.bindings import bind, connector, is_async
-from dibs.bindings.hints import NamingMigrate
+from dibs.bindings.hints import Advising
 from dibs.bindings.leftovers import listen
 from dibs.dialects import EXAMPLE, DatabaseUrl, Dialect, dialect_for, parse
 from dibs.errors import AutocommitConnection, ConfigurationError, UnsupportedConnection
@@ -141,7 +141,7 @@ class Connections:
         self._check_family(binding.family, connection)
         if together and binding.commits_alone:
             raise AutocommitConnection(together)
-        with NamingMigrate():
+        with Advising():
             return ops.run(make(), binding)
 
     async def arun_on(
@@ -162,7 +162,7 @@ class Connections:
         self._check_family(binding.family, connection)
         if together and await binding.commits_alone():
             raise AutocommitConnection(together)
-        with NamingMigrate():
+        with Advising():
             return await ops.arun(make(), binding)
 
     def _check_family(self, family: str, connection: Any) -> None:

@@ -39,6 +39,9 @@ LONGEST_PAUSE = 0.5
 #: A lock timeout is seconds long already, so it is not waited for as often.
 LOCKED_TRIES = 4
 
+#: A server that takes no writes is not asked as often either: if a new connection leads to the same one, it says so.
+READ_ONLY_TRIES = 4
+
 #: A connection idle for longer is asked a question before work that must not be sent twice goes over it.
 FRESH = 1.0
 
@@ -80,6 +83,12 @@ class Store:
         #: Is it for a worker's statements alone, which all go by an index?
         self.by_index = False
         self._dice = random.Random()
+        #: Called before each connection is made; may raise DatabaseUnavailable, if it is too soon to try again.
+        self.admit: Callable[[], None] = lambda: None
+        #: How many seconds to wait for an answer, at most; see `OwnConnection`.
+        self.patience: float | None = None
+        #: Grows when all connections that there are must not be used any more.
+        self.generation = 0
         self._may_be_forked = False  # until a connection says that it may: the first one may be under way
         self._reset()
         _stores.add(self)
@@ -140,20 +149,23 @@ class Store:
 
     def _run(self, make: Callable[[], Op[T]], *, once: bool, tries: int, haste: bool) -> T:
         for attempt in range(1, tries + 1):
+            generation = self.generation
             connection = self._take(fresh=once)
             committing = [False]
             try:
                 result = self._transact(connection, make(), committing)
             except Exception as error:
                 if haste and connection.trouble(error) is Trouble.LOCKED:
-                    self._roll_back(connection)
+                    self._roll_back(connection, generation)
                     raise RowLocked(str(error)) from error
-                self._judge(error, connection, attempt=attempt, tries=tries, once=once, committing=committing[0])
+                self._judge(
+                    error, connection, generation, attempt=attempt, tries=tries, once=once, committing=committing[0]
+                )
                 continue
             except BaseException:  # Ctrl-C: nobody will end this transaction, and a traceback may keep it alive
                 connection.close()
                 raise
-            self._give_back(connection)
+            self._give_back(connection, generation)
             return result
         raise AssertionError("the last try either returns or raises")
 
@@ -174,22 +186,29 @@ class Store:
         return result
 
     def _judge(
-        self, error: Exception, connection: OwnConnection, *, attempt: int, tries: int, once: bool, committing: bool
+        self,
+        error: Exception,
+        connection: OwnConnection,
+        generation: int,
+        *,
+        attempt: int,
+        tries: int,
+        once: bool,
+        committing: bool,
     ) -> None:
         """Return if the op should be tried again, raise what the caller should see otherwise."""
         trouble = connection.trouble(error)
         if trouble in (Trouble.LOST, Trouble.READ_ONLY):
             self._drop_all(connection)
         else:
-            self._roll_back(connection)
+            self._roll_back(connection, generation)
         if trouble is Trouble.LOST and once and committing:
             raise OutcomeUnknown(
                 "the connection was lost while this was being committed: it may have happened or not. "
                 "Look before you repeat it, or give the job a key: then repeating it is safe"
             ) from error
-        if trouble is Trouble.LOCKED:
-            tries = min(tries, LOCKED_TRIES)
-        again = trouble in (Trouble.LOST, Trouble.CONFLICT, Trouble.LOCKED)
+        tries = min(tries, {Trouble.LOCKED: LOCKED_TRIES, Trouble.READ_ONLY: READ_ONLY_TRIES}.get(trouble, TRIES))
+        again = trouble in (Trouble.LOST, Trouble.READ_ONLY, Trouble.CONFLICT, Trouble.LOCKED)
         if not again or attempt >= tries:
             self._raise(trouble, error)
         pause = min(FIRST_PAUSE * 2 ** (attempt - 1), LONGEST_PAUSE)
@@ -238,7 +257,20 @@ class Store:
 
     def open(self) -> OwnConnection:
         """Open a connection for the caller to keep and to close, such as one that listens."""
-        return self._connect(self.name)
+        self.admit()
+        connection = self._connect(self.name)
+        if self.patience is not None and connection.patience is not None:
+            connection.patience = min(connection.patience, self.patience)
+        return connection
+
+    def distrust(self) -> None:
+        """Use none of the connections again that there are: they may lead to a server that takes no writes any more."""
+        with self._lock:
+            self.generation += 1
+            idle, self._idle = self._idle, []
+            self._reachable_since = None
+        for connection, _ in idle:
+            connection.close()
 
     def _take(self, *, fresh: bool) -> OwnConnection:
         """Return an idle connection or a new one; with `fresh`, one that has just been heard of."""
@@ -256,8 +288,12 @@ class Store:
                 self._drop_all(connection)
             else:
                 return connection
+        return self._make()
+
+    def _make(self, *, again: bool = True) -> OwnConnection:
+        """Return a new connection to a database that can be worked on; one that is lost at once is made `again`."""
         try:
-            connection = self._connect(self.name)
+            connection = self.open()
             self._may_be_forked = connection.may_be_forked
             self.connections += 1
         except Exception:
@@ -272,25 +308,34 @@ class Store:
         except Exception as error:  # noqa: BLE001 - raised again as what it means
             trouble = connection.trouble(error)
             connection.close()
+            self._reachable_since = None
+            if trouble is Trouble.LOST and again:
+                return self._make(again=False)
             self._raise(trouble, error)
         return connection
 
-    def _give_back(self, connection: OwnConnection) -> None:
+    def _give_back(self, connection: OwnConnection, generation: int) -> None:
         now = time.monotonic()
         with self._lock:
+            if generation != self.generation:
+                connection.close()
+                return
             if self._reachable_since is None or now - self._last_contact > self._gap:
                 self._reachable_since = now
             self._last_contact = now
             self._idle.append((connection, now))
 
-    def _roll_back(self, connection: OwnConnection) -> None:
+    def _roll_back(self, connection: OwnConnection, generation: int) -> None:
         try:
             connection.rollback()
         except Exception:  # noqa: BLE001 - a connection that can't roll back is of no use; the server will
             self._drop_all(connection)
         else:
             with self._lock:
-                self._idle.append((connection, time.monotonic()))
+                if generation == self.generation:
+                    self._idle.append((connection, time.monotonic()))
+                else:
+                    connection.close()
 
     def _drop_all(self, connection: OwnConnection) -> None:
         """Close a connection that was lost, and the idle ones, which are likely to share its fate."""

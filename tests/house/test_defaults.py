@@ -39,8 +39,10 @@ from dibs.worker import (
     fetcher,
     health,
     lanes,
+    leases,
     lifespan,
     lookout,
+    outage,
     processes,
     progress,
     slots,
@@ -165,7 +167,17 @@ CONSTANTS = {
     "task name, key": f"{settings.LONGEST_TASK} characters",
     "a secret value in an error's text": f"from {secrets.SHORTEST} characters on",
     "connections of a process": f"{inspect.signature(Dibs.new_store).parameters['size'].default} at most",
-    "connecting": seconds(own_pymysql.CONNECT_TIMEOUT),
+    "connecting": (
+        f"{seconds(own_pymysql.CONNECT_TIMEOUT)}; {seconds(own_pymysql.CONNECT_TIMEOUT_OF_SEVERAL)} to each of several hosts"
+    ),
+    "waiting for an answer": (
+        f"{seconds(own_pymysql.PATIENCE)}; in a worker half a lease, at most {seconds(leases.patience_for(3600.0))}"
+    ),
+    "trying to connect while the database is away": (
+        f"after {seconds(outage.FIRST_PAUSE)}, growing up to {seconds(outage.LONGEST_PAUSE)}, "
+        f"± {outage.JITTER:.0%}; all threads of a worker together".replace("%", " %")
+    ),
+    "tries where a server takes no writes": f"{store.READ_ONLY_TRIES}, each on a new connection",
     "waiting for a lock": f"{own_sqlite3.BUSY_TIMEOUT // 1000} s on every database",
     "idle in a transaction": (
         f"PostgreSQL and MariaDB {own_pymysql.MARIADB_SETTINGS['idle_transaction_timeout']} s; "
@@ -248,3 +260,5 @@ def test_what_databases_share() -> None:
     assert own_psycopg.SETTINGS["lock_timeout"] == f"{lock}s"
     assert own_psycopg.SETTINGS["idle_in_transaction_session_timeout"] == f"{idle}s"
     assert own_psycopg.PARAMETERS["connect_timeout"] == own_pymysql.CONNECT_TIMEOUT
+    assert own_psycopg.SEVERAL["connect_timeout"] == own_pymysql.CONNECT_TIMEOUT_OF_SEVERAL
+    assert own_psycopg.PatientConnection.patience == own_pymysql.PATIENCE

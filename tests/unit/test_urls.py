@@ -136,3 +136,24 @@ def test_where_the_url_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABASE_URL", "")
     with pytest.raises(ConfigurationError, match=r'Dibs\("sqlite:///dibs\.db"\).*DIBS_DATABASE_URL or DATABASE_URL'):
         Dibs()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "mysql://me:pw@one:1,two,[::1]:3/shop",
+        "postgresql+psycopg://me:pw@/shop?host=one:1&host=two&host=[::1]:3",
+    ],
+)
+def test_several_hosts(text: str) -> None:
+    """Servers that stand in for each other, as libpq has them written and as SQLAlchemy has."""
+    url = parse(text)
+    assert url.addresses == [("one", 1), ("two", None), ("::1", 3)]
+    assert (url.hosts, url.host, url.port, url.query) == ("one:1,two,[::1]:3", "", None, {})
+    assert not url.is_here
+
+
+def test_a_port_that_is_no_number() -> None:
+    """Said when the hosts are asked for: a URL for libpq is libpq's to read."""
+    with pytest.raises(ConfigurationError, match=r"not a number: mysql://one:1,two:x/shop"):
+        _ = parse("mysql://one:1,two:x/shop").addresses

@@ -127,7 +127,7 @@ def test_sessions_that_are_ended_during_work(site: Site[Program]) -> None:
         ended += end_sessions(site)
         return len(site.diary.entries("end")) >= len(jobs)
 
-    wait_for(all_ran, within=30, every=0.1, what="the jobs to run")
+    wait_for(all_ran, within=30, every=0.25, what="the jobs to run")
     records = site.wait_ended(jobs)
     assert ended > 10
     assert {(job.status, job.attempts, job.crashes) for job in records} == {("done", 1, 0)}

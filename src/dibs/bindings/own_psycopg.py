@@ -33,6 +33,9 @@ PARAMETERS: dict[str, Any] = {
     "tcp_user_timeout": 25_000,
 }
 
+#: Where the URL names several hosts: the one that takes writes, and no long waiting for one that is gone.
+SEVERAL = {"target_session_attrs": "read-write", "connect_timeout": 3}
+
 #: For the session, unless the URL's `options` name them.
 SETTINGS = {
     "lock_timeout": "5s",
@@ -85,9 +88,11 @@ TROUBLES = {
 def connect(url: DatabaseUrl, *, name: str) -> OwnPsycopg:
     """Open a connection; raise DatabaseUnavailable or ConfigurationError.
 
-    The URL may have all parameters that libpq knows.
+    The URL may have all parameters that libpq knows. Of several hosts it is the first that takes writes.
     """
     parameters = _parameters(url)
+    if "," in f"{parameters.get('host')} {parameters.get('hostaddr')}":
+        parameters = {**SEVERAL, **parameters}
     options = str(parameters.get("options", "")).lower()
     settings = {key: value for key, value in SETTINGS.items() if key.lower() not in options}
     raw = None
@@ -99,7 +104,9 @@ def connect(url: DatabaseUrl, *, name: str) -> OwnPsycopg:
     except psycopg.Error as error:
         if raw is not None:
             raw.close()
-        raise unreachable(url, str(error), _advice(str(error))) from error
+        # psycopg says twice what the last of several hosts said.
+        said = str(error).rpartition("All failures were:")[2]
+        raise unreachable(url, said, _advice(said)) from error
 
 
 def _parameters(url: DatabaseUrl) -> dict[str, Any]:
@@ -120,6 +127,8 @@ def _advice(said: str) -> str:
         return "check the user and the password in the URL"
     if 'database "' in said and "does not exist" in said:
         return "create the database first, dibs only makes its tables"
+    if "session is read-only" in said or "server is in hot standby" in said:
+        return "none of these servers takes writes now"
     return ""
 
 

@@ -14,7 +14,7 @@ from pymysql.cursors import Cursor
 from dibs.bindings.cursors import spelt
 from dibs.bindings.refusals import odd_parameters, reason, unreachable
 from dibs.dialects.urls import DatabaseUrl
-from dibs.errors import ConfigurationError, DatabaseUnavailable
+from dibs.errors import ConfigurationError, DatabaseUnavailable, ReadOnlyDatabase
 from dibs.ops import Fetch, Insert, Request
 from dibs.params import Style
 from dibs.troubles import Trouble
@@ -33,6 +33,7 @@ PARAMETERS = (
 SSL_MODES = ("DISABLED", "PREFERRED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY")
 
 CONNECT_TIMEOUT = 10.0
+CONNECT_TIMEOUT_OF_SEVERAL = 3.0  # one that is gone must not keep us long from one that is there
 PATIENCE = 30.0
 
 ISOLATION = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
@@ -75,13 +76,38 @@ _error: Any = pymysql.OperationalError
 
 
 def connect(url: DatabaseUrl, *, name: str) -> OwnPymysql:
-    """Open a connection; raise DatabaseUnavailable or ConfigurationError.
+    """Open a connection; raise DatabaseUnavailable, ReadOnlyDatabase or ConfigurationError.
 
-    The URL may have any of PARAMETERS.
+    The URL may have any of PARAMETERS. Of several hosts it is the first that takes writes: the drivers know one only, so
+    they are tried here.
     """
     options = _options(url)
+    if "," not in url.hosts:
+        return _connect_to(url, options, name=name)
+    failures: list[DatabaseUnavailable | ReadOnlyDatabase] = []
+    for host, port in url.addresses:
+        try:
+            connection = _connect_to(url, {**options, "host": host, "port": port or 0}, name=name)
+        except DatabaseUnavailable as failure:
+            failures.append(failure)
+            continue
+        if not connection.read_only:
+            return connection
+        connection.close()
+        failures.append(ReadOnlyDatabase(f"{host}:{port or 3306} takes no writes"))
+    said = "; ".join(str(failure).replace(f"cannot connect to {url}: ", "") for failure in failures)
+    if any(isinstance(failure, ReadOnlyDatabase) for failure in failures):
+        raise ReadOnlyDatabase(f"none of the servers of {url} takes writes now: {said}")
+    raise DatabaseUnavailable(f"cannot connect to {url}: {said}") from failures[-1]
+
+
+def _connect_to(url: DatabaseUrl, options: dict[str, Any], *, name: str) -> OwnPymysql:
+    # PyMySQL's own connect_timeout ends with the greeting; what follows may hang as well.
+    timeouts = {
+        timeout: min(options[timeout], options["connect_timeout"]) for timeout in ("read_timeout", "write_timeout")
+    }
     try:
-        raw: Any = _connect(**options, program_name=name, autocommit=True)
+        raw: Any = _connect(**{**options, **timeouts}, program_name=name, autocommit=True)
     except pymysql.Error as error:
         raise unreachable(url, _said(error), _advice(error)) from error
     except RuntimeError as error:  # PyMySQL wants the package `cryptography` for a password without TLS
@@ -90,17 +116,17 @@ def connect(url: DatabaseUrl, *, name: str) -> OwnPymysql:
         raw.close()
         raise DatabaseUnavailable(f"cannot connect to {url}: TLS was asked for and the server has none")
     try:
-        return OwnPymysql(raw)
+        own = OwnPymysql(raw)
     except pymysql.Error as error:
         raw.close()
         raise unreachable(url, _said(error), _advice(error)) from error
+    raw._read_timeout, raw._write_timeout = options["read_timeout"], options["write_timeout"]
+    return own
 
 
 def _options(url: DatabaseUrl) -> dict[str, Any]:
     if odd := odd_parameters(url, PARAMETERS):
         raise odd
-    if "," in url.hosts:
-        raise ConfigurationError(f"{url} names several hosts: MySQL's drivers take one, put a proxy before them")
     if url.query.get("charset", "utf8mb4").lower() != "utf8mb4":
         raise ConfigurationError(f"charset={url.query['charset']} in {url}: only utf8mb4 holds every text")
     return {
@@ -111,7 +137,9 @@ def _options(url: DatabaseUrl) -> dict[str, Any]:
         "database": url.database or None,
         "unix_socket": url.query.get("unix_socket"),
         "charset": "utf8mb4",
-        "connect_timeout": _seconds(url, "connect_timeout", CONNECT_TIMEOUT),
+        "connect_timeout": _seconds(
+            url, "connect_timeout", CONNECT_TIMEOUT_OF_SEVERAL if "," in url.hosts else CONNECT_TIMEOUT
+        ),
         "read_timeout": _seconds(url, "read_timeout", PATIENCE),
         "write_timeout": _seconds(url, "write_timeout", PATIENCE),
         **_tls(url),
@@ -181,8 +209,11 @@ class OwnPymysql:
             "SET SESSION " + ", ".join(f"{name} = %({name})s" for name in settings),
             settings,
         )
-        self._cursor.execute("SELECT @@max_allowed_packet")
-        self._largest: int = self._cursor.fetchone()[0]
+        self._cursor.execute("SELECT @@max_allowed_packet, @@global.read_only, @@global.innodb_read_only")
+        self._largest: int
+        self._largest, *settings_of_writes = self._cursor.fetchone()
+        #: Does this server take no writes, as a replica that stands by? (super_read_only sets read_only, too.)
+        self.read_only = any(str(each) not in ("0", "OFF") for each in settings_of_writes)
 
     @property
     def patience(self) -> float | None:

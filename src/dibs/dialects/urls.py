@@ -59,6 +59,15 @@ class DatabaseUrl:
         return f"{self.scheme}://{user}{self.hosts}/{quote(self.database, safe='/: ')}"
 
     @property
+    def addresses(self) -> list[tuple[str, int | None]]:
+        """The hosts and ports, where it names several as well; raise ConfigurationError where a port is no number."""
+        try:
+            parts = [urlsplit(f"//{each}") for each in self.hosts.split(",")]
+            return [(unquote(part.hostname or ""), part.port) for part in parts]
+        except ValueError:
+            raise ConfigurationError(f"a port in the database URL is not a number: {self}") from None
+
+    @property
     def file(self) -> Path | None:
         """The file that the database is, where it is one."""
         return Path(self.database) if self.scheme == "sqlite" else None
@@ -98,6 +107,12 @@ def parse(text: str) -> DatabaseUrl:
             f"the {scheme}:// URL has a #, / or ? where its user and password stand: write them as %23, %2F or %3F"
         )
     user_part, _, hosts = parts.netloc.rpartition("@")
+    query = _query(parts.query, driver)
+    # As SQLAlchemy has several hosts written: ?host=one:5432&host=two:5432
+    each = [value for name, value in parse_qsl(parts.query) if name == "host"]
+    if len(each) > 1 and not hosts:
+        hosts = ",".join(each)
+        del query["host"]
     user, _, password = user_part.partition(":")
     try:
         port = parts.port if "," not in hosts else None
@@ -110,7 +125,7 @@ def parse(text: str) -> DatabaseUrl:
         user=unquote(user),
         password=unquote(password),
         database=unquote(parts.path.removeprefix("/")),
-        query=_query(parts.query, driver),
+        query=query,
         hosts=hosts,
     )
 

@@ -29,6 +29,12 @@ BATCH = 1_000
 ASK_EVERY = 1.0
 
 
+def patience_for(lease: float) -> float:
+    """Return for how many seconds a worker waits for an answer before it takes the connection for dead: so that a lease can
+    be renewed over another one before it is past, where a network has swallowed the question."""
+    return min(max(lease / 2, 2.5), 15.0)
+
+
 class Leases:
     """Renews every third of a lease, so two renewals may fail.
 
@@ -68,6 +74,7 @@ class Leases:
                 else:
                     self._renew([run for run in self._locked if run.claim.id in self._holdings])
                     self._ask_cancelled()
+                self._outage.over(self._store.contact)
                 # A third of a lease is seldom a number of seconds: renewed at the next full one, little more than a third of it
                 # may be left.
                 wait = min(usual, max(renew_at - time.monotonic(), 0.0))

@@ -286,7 +286,7 @@ class Settler:
             try:
                 self._settling.settle(gather=self._gather())
                 self._refusals.over(self._store.contact)
-            except DatabaseUnavailable as error:
+            except (DatabaseUnavailable, ReadOnlyDatabase) as error:
                 wait = self._outage.failed(error)
             except DatabaseError as error:
                 wait = self._refusals.failed(error)

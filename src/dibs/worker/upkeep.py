@@ -47,6 +47,9 @@ SOON = 1.0
 #: walks over the dead entries of all that ever ran.
 LONGEST_REST = 30.0
 
+#: How long (seconds) after an outage another worker may need until it is connected, too: two pauses between its tries.
+RECONNECTS = 2.0
+
 #: One chore goes on for this long (seconds) at most, then the others have their turn.
 LONGEST_TURN = 10.0
 
@@ -100,11 +103,8 @@ class Upkeep:
         self._thread.join(timeout=5)
 
     def _loop(self) -> None:
-        look_at_schema = 0.0
         while self._waited():
-            if time.monotonic() >= look_at_schema:
-                self._look_at_schema()
-                look_at_schema = time.monotonic() + 2 * self.tick
+            self._look_at_schema()
             try:
                 for chore in self._chores:
                     self.beat()
@@ -168,7 +168,10 @@ class Upkeep:
             logger.exception("writing the worker's row met an error of its own; upkeep goes on")
 
     def _look_at_schema(self) -> None:
-        """Say so if the tables have been migrated meanwhile to what this code can't work on."""
+        """Say so if the tables have been migrated meanwhile to what this code can't work on.
+
+        At each turn, also for the sake of asking: what the store knows of the database's being reachable comes from that.
+        """
         try:
             schema, oldest_code = self._store.run(partial(migrations.recorded, self._dialect))
             migrations.refuse(self._dialect, schema, oldest_code)
@@ -182,7 +185,7 @@ class Upkeep:
 
         Nothing that is alive may be run again: after an outage every lease is past while the work goes on. So a
         lease is only taken back when its owner had all of its length, of a database that we could reach, in which
-        to renew it; and only once its row has been seen free for a while: a user's transaction may have held it
+        to renew it, and after an outage some seconds more, in which to connect again; and only once its row has been seen free for a while: a user's transaction may have held it
         until this moment, so that its owner could neither renew nor settle it.
         """
         end = time.monotonic() + LONGEST_TURN
@@ -257,6 +260,12 @@ def patience(lease: float) -> float:
 def tick_for(lease: float) -> float:
     """Return how often (seconds) a worker with this lease looks after expired ones: well within a lease."""
     return min(max(lease / 4, 0.2), 10.0)
+
+
+def gap_for(lease: float) -> float:
+    """Return after how many seconds without an answer upkeep takes the database for having been away, although nothing
+    failed (a network that swallowed all for a while). Less than what an owner needs to notice the same."""
+    return 1.5 * tick_for(lease) + 1.0
 
 
 def prune(store: Store, *, until: float | None = None) -> int:

@@ -30,6 +30,10 @@ TEST_WAIT = 3.0
 #: How long (seconds) to wait before connecting again.
 RETRY_EVERY = 1.0
 
+#: How often (seconds) a connection that listens is asked whether it is still there: nothing else is sent over it, and
+#: what a network has forgotten is as silent as a queue where nothing happens.
+ASK_EVERY = 10.0
+
 
 class Wakeups:
     """Calls `woke(queue, moment)` for each queue that is told of: what is new there is due since that moment."""
@@ -54,6 +58,7 @@ class Wakeups:
         while not self._closing.is_set():
             connection: OwnConnection | None = None
             try:
+                generation = self._store.generation
                 connection = self._store.open()
                 ops.run(self._dialect.listen(), connection)
                 if not self._hears(connection):
@@ -63,9 +68,13 @@ class Wakeups:
                     self._deaf()
                     return
                 self._woke(None, None)  # what was told while nobody listened
-                while not self._closing.is_set():
+                asked = time.monotonic()
+                while not self._closing.is_set() and self._store.generation == generation:
                     for told in connection.hear(0.5):
                         self._hear(told)
+                    if time.monotonic() > asked + ASK_EVERY:
+                        ops.run(self._dialect.time(), connection)
+                        asked = time.monotonic()
             except DatabaseError as error:
                 logger.debug("not listening: %s", error)
             except Exception as error:  # noqa: BLE001 - only a hint; polling finds what is not heard

@@ -17,7 +17,14 @@ from types import FrameType, TracebackType
 from typing import Any, Self, TypedDict
 
 from dibs.app import Dibs
-from dibs.errors import CodeTooOld, ConfigurationError, DatabaseUnavailable, DibsError, InvalidArgument
+from dibs.errors import (
+    CodeTooOld,
+    ConfigurationError,
+    DatabaseUnavailable,
+    DibsError,
+    InvalidArgument,
+    ReadOnlyDatabase,
+)
 from dibs.jobs import Expired
 from dibs.logs import mark_records
 from dibs.loop import TaskLoop
@@ -26,10 +33,10 @@ from dibs.store import Store
 from dibs.worker.allowance import Allowance
 from dibs.worker.fetcher import Fetcher
 from dibs.worker.health import Health
-from dibs.worker.leases import Leases
+from dibs.worker.leases import Leases, patience_for
 from dibs.worker.lifespan import Lifespan
 from dibs.worker.metrics import WorkerMetrics
-from dibs.worker.outage import Outage
+from dibs.worker.outage import LONGEST_PAUSE, Outage
 from dibs.worker.places import hello_for, inside_a_process
 from dibs.worker.processes import ProcessSlots
 from dibs.worker.register import Registration, View, detail_of, entry_of
@@ -38,7 +45,7 @@ from dibs.worker.signals import ONE_SIGNAL, STOP_SIGNALS
 from dibs.worker.slots import MOST_AHEAD, LoopSlots, Slots, ThreadSlots, choked, stuck_slots
 from dibs.worker.tally import Tally
 from dibs.worker.telling import tell_expired
-from dibs.worker.upkeep import Upkeep, tick_for
+from dibs.worker.upkeep import Upkeep, gap_for
 from dibs.worker.wakeups import Wakeups
 
 logger = logging.getLogger("dibs")
@@ -151,7 +158,7 @@ class Worker:
         """Work until `stop()` is called, or in a burst until there is nothing left.
 
         With `signals` (in the main thread only) SIGTERM and SIGINT stop it, and a second one ends the process at
-        once. While the database cannot be reached it waits. Raises SchemaError, ReadOnlyDatabase or
+        once. While the database cannot be reached, or takes no writes, it waits. Raises SchemaError or
         UnsuitableDatabase when it finds a database that it cannot work on at the start; CodeTooOld also later, after
         it has stopped, when the tables were migrated to what this code is too old for.
         """
@@ -242,17 +249,24 @@ class Worker:
     # -- the run ---------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        outage = Outage()
+        stores: list[Store] = []
+
+        def store(part: str, *, gap: float = 15.0) -> Store:
+            stores.append(made := self.app.new_store(name=f"dibs {part}", size=1, gap=gap))
+            made.admit, made.by_index = outage.admit, True
+            if part != "upkeep":  # what it deletes may take its time
+                made.patience = patience_for(self.lease)
+            return made
+
+        def distrust() -> None:
+            for each in stores:
+                each.distrust()
+
+        outage = Outage(longest_pause=min(LONGEST_PAUSE, self.lease / 3), distrust=distrust)
         self.health.begins(outage)
         if not self._database_is_there(outage):
             return
         holdings = Holdings()
-        stores: list[Store] = []
-
-        def store(part: str, *, gap: float = 15.0) -> Store:
-            stores.append(self.app.new_store(name=f"dibs {part}", size=1, gap=gap))
-            stores[-1].by_index = True
-            return stores[-1]
 
         fetcher = Fetcher(
             self.app,
@@ -277,7 +291,7 @@ class Worker:
         loop = next((slots.loop for slots in fetcher.slots if isinstance(slots, LoopSlots)), None) or TaskLoop()
         lifespan = Lifespan(self.app, loop, worker=self.name, broke=self._fail)
         leases = Leases(store("leases"), holdings, outage, worker=self.name, lease=self.lease)
-        upkeep_store = store("upkeep", gap=max(3 * tick_for(self.lease), 1.0))
+        upkeep_store = store("upkeep", gap=gap_for(self.lease))
         self.metrics.works(fetcher.tally, fetcher.slots, holdings, lambda: self.app.events.dropped)
         tell = partial(self._tell_expired, fetcher.tally)
         upkeep = Upkeep(
@@ -400,8 +414,8 @@ class Worker:
             while not self._stopping.is_set():
                 try:
                     store.run(self.app.dialect.paused)
-                except DatabaseUnavailable as error:
-                    # Not by waiting for the event: a signal's handler sets it, in this thread, which may hold its lock.
+                except (DatabaseUnavailable, ReadOnlyDatabase) as error:
+                    # Read-only it may be in the midst of a failover. Not by waiting for the event: a signal's handler sets it, in this thread, which may hold its lock.
                     again = time.monotonic() + outage.failed(error)
                     while time.monotonic() < again and not self._stopping.is_set():
                         time.sleep(0.05)
