@@ -1,0 +1,97 @@
+"""`python scripts/faults`: parse, run, print. Results go to stdout, the rest to stderr."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+import msgspec
+from servers import Unavailable
+
+from faults import chaos
+from faults.ground import KINDS
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Do what the command line says; return the exit code."""
+    signal.signal(signal.SIGTERM, _leave)
+    parser = argparse.ArgumentParser(prog="faults", description="Faults on purpose.")
+    actions = parser.add_subparsers(dest="action", required=True)
+    _chaos(actions)
+    asked = parser.parse_args(arguments)
+    try:
+        code: int = asked.run(asked)
+    except Unavailable as unavailable:
+        print(f"error: {unavailable}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    return code
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt  # what was started is ended, what was made is removed
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+# -- chaos -------------------------------------------------------------------------------------------------
+
+
+def _chaos(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = actions.add_parser(
+        "chaos", description=chaos.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--database", choices=sorted(set(KINDS.values())), help="which (postgres, or that of --url)")
+    parser.add_argument(
+        "--url", help="use this server, which is neither killed nor restarted, in a database of its own"
+    )
+    parser.add_argument("--minutes", type=float, default=5.0, help="how long the storm lasts (5)")
+    parser.add_argument("--seed", type=int, default=1, help="the order of blows (1)")
+    parser.add_argument("--blows", type=int, help="how many (22 a minute)")
+    parser.add_argument("--keep", type=Path, help="leave the books and logs in this folder")
+    parser.add_argument("--json", action="store_true", help="the report as JSON")
+    parser.set_defaults(run=_run_chaos, parser=parser)
+
+
+def _run_chaos(asked: argparse.Namespace) -> int:
+    database = asked.database
+    if asked.url:
+        database = KINDS.get(asked.url.partition("://")[0])
+        if database in (None, "sqlite") or asked.database not in (None, database):
+            asked.parser.error("--url takes a server's, of the kind that --database says")
+    settings = chaos.Settings(
+        database=database or "postgres",
+        url=asked.url,
+        minutes=asked.minutes,
+        seed=asked.seed,
+        blows=asked.blows or max(round(asked.minutes * 22), 5),
+    )
+    if asked.keep:
+        asked.keep.mkdir(parents=True, exist_ok=True)
+    report = chaos.run(settings, say, keep=asked.keep)
+    if asked.json:
+        print(json.dumps(msgspec.to_builtins(report), indent=2))
+    else:
+        print("\n".join(_told(report)))
+    return 1 if report.violations else 0
+
+
+def _told(report: chaos.Report) -> list[str]:
+    blows = sum(report.blows.values())
+    lines = [f"{report.database}, seed {report.seed}: {blows} blows in {report.seconds:g} s"]
+    lines += [f"  {number:4}  {kind}" for kind, number in report.blows.items()]
+    lines += [f"  {number:4}  left out, since the server was away: {kind}" for kind, number in report.missed.items()]
+    lines.append("what came of it")
+    lines += [f"  {number:6,}  {what}" for what, number in report.counts.items()]
+    lines.append(f"all at work and all done {report.back_at_work:g} s after the storm")
+    lines.append(f"{len(report.violations)} violations")
+    lines += [f"  {violation}" for violation in report.violations]
+    return lines

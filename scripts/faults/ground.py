@@ -1,0 +1,127 @@
+"""Where a run takes place: a database of its own, on a throwaway server or on one that was given, or a file."""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from servers import Server, engine
+
+from dibs import Dibs
+from dibs.ops import Execute, Fetch, Request
+from faults.proxy import Lines
+
+#: How SQLAlchemy calls the drivers that dibs itself uses. SQLite's waits for other writers, as long as dibs does at most.
+DRIVERS = {"postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql"}
+KINDS = {"postgresql": "postgres", "postgres": "postgres", "mysql": "mysql", "mariadb": "mariadb", "sqlite": "sqlite"}
+
+
+class Ground:
+    """One database. `url` leads to it directly, `through(line)` by way of a proxy that may be bad weather."""
+
+    def __init__(self, kind: str, url: str, *, server: Server | None = None, lines: Lines | None = None) -> None:
+        self.kind = kind
+        self.url = url
+        self.server = server  # only where it is ours, so that it may be killed
+        self.replica: Server | None = None
+        self.lines = lines  # only where there is a network
+
+    def through(self, line: int) -> str:
+        """Return the URL for a client, in SQLAlchemy's spelling, which dibs reads too."""
+        if self.lines is None:
+            return f"{self.url.replace('sqlite:', 'sqlite+pysqlite:')}?timeout=20"
+        parts = urlsplit(self.url)
+        account = f"{parts.netloc.rpartition('@')[0]}@" if "@" in parts.netloc else ""
+        netloc = f"{account}127.0.0.1:{self.lines.listening(line)}"
+        return urlunsplit(parts._replace(scheme=DRIVERS[parts.scheme], netloc=netloc))
+
+    @property
+    def title(self) -> str:
+        """The database with its version, as far as that is known."""
+        if self.server is not None:
+            return str(self.server.engine)
+        return f"SQLite {sqlite3.sqlite_version}" if self.kind == "sqlite" else f"the {self.kind} server given"
+
+    def fail_over(self) -> None:
+        raise NotImplementedError
+
+    def ask(self, *requests: Request) -> list[Any]:
+        """Ask the database itself, on a connection of its own."""
+        return ask(self.url, *requests)
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        rows: list[tuple[Any, ...]] = self.ask(Fetch(sql, {}))[0]
+        return rows
+
+    def end_sessions(self, line: int) -> int:
+        """End the sessions of one client, as an administrator would; return how many there were."""
+        assert self.lines is not None
+        ports = set(self.lines.ports(line))
+        connection = Dibs(self.url).store.open()
+        ended = 0
+        try:
+            if self.kind == "postgres":
+                found = connection.answer(Fetch("SELECT pid, client_port FROM pg_stat_activity", {}))
+                end = "SELECT pg_terminate_backend({})"
+            else:
+                listed = connection.answer(Fetch("SELECT id, host FROM information_schema.processlist", {}))
+                found = [(number, int((host or ":0").rpartition(":")[2] or 0)) for number, host in listed]
+                end = "KILL {}"
+            for number, port in found:
+                if port in ports:
+                    try:
+                        connection.answer(Fetch(end.format(number), {}))
+                    except Exception as error:
+                        if connection.trouble(error).name == "LOST":
+                            raise
+                        continue  # it has ended by itself
+                    ended += 1
+        finally:
+            connection.close()
+        return ended
+
+
+def ask(url: str, *requests: Request) -> list[Any]:
+    connection = Dibs(url).store.open()
+    try:
+        return [connection.answer(request) for request in requests]
+    finally:
+        connection.close()
+
+
+@contextmanager
+def ground(kind: str, url: str | None, *, lines: int, replica: bool = False) -> Iterator[Ground]:
+    """Make a database and remove it at the end. With a `url` it is made on that server, which is not ours to kill.
+
+    `lines` is how many clients need one of their own. Raises Unavailable where there is no server of the kind to be had.
+    """
+    with ExitStack() as stack:
+        if kind == "sqlite":
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dibs-faults-"))
+            yield Ground(kind, f"sqlite:///{folder}/queue.db")
+            return
+        server = None
+        if url is None:
+            # Durable, since it is going to be killed: without that a server's death may cost the last commits.
+            server = stack.enter_context(Server(engine(kind), durable=True))
+            server.start()
+            url = server.url
+        name = f"dibs_faults_{secrets.token_hex(4)}"
+        ask(url, Execute(f"CREATE DATABASE {name}", {}))
+        if server is None:
+            stack.callback(_drop, kind, url, name)
+        parts = urlsplit(url)
+        port = parts.port or {"postgres": 5432}.get(kind, 3306)
+        proxied = stack.enter_context(Lines(parts.hostname or "127.0.0.1", port, lines))
+        yield Ground(kind, urlunsplit(parts._replace(path=f"/{name}")), server=server, lines=proxied)
+
+
+def _drop(kind: str, url: str, name: str) -> None:
+    if kind == "postgres":  # it refuses while somebody is connected
+        ask(url, Fetch(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'", {}))
+    ask(url, Execute(f"DROP DATABASE IF EXISTS {name}", {}))
