@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -52,6 +52,13 @@ class Engine(ABC):
     @abstractmethod
     def follow(self, place: Path, primary_port: int) -> Options:
         """Make the copied data in `place` a replica's; return the options that it needs."""
+
+    #: Options of a primary each of whose commits is on its replica before it is answered, and of that replica.
+    synchronous: ClassVar[tuple[Options, Options]]
+
+    @abstractmethod
+    def promote(self, place: Path, port: int, signal_it: Callable[[signal.Signals], None]) -> None:
+        """Make a running replica a primary, with all that it has received; return when it takes writes."""
 
     #: A replica begins with the data of the stopped primary; else with none, and reads the whole log.
     replica_copies_primary: ClassVar[bool] = False

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from servers.engine import Options, initialise
 from servers.errors import Unavailable
-from servers.mysql import ACCOUNTS, MySQLFamily
+from servers.mysql import ACCOUNTS, FOR_EVER, MySQLFamily
 
 #: The suite of Debian that has a series.
 SUITES = {"10.11": "bookworm", "11.8": "trixie"}
@@ -45,6 +45,25 @@ class MariaDB(MySQLFamily):
     def _sql(self, name: str) -> str:
         files = [self.share / f"{prefix}_{name}.sql" for prefix in ("mariadb", "mysql")]
         return next(file for file in files if file.exists()).read_text()
+
+    synchronous = (
+        {
+            "rpl_semi_sync_master_enabled": "ON",
+            "rpl_semi_sync_master_timeout": FOR_EVER,
+            "rpl_semi_sync_master_wait_point": "AFTER_SYNC",
+        },
+        {"rpl_semi_sync_slave_enabled": "ON"},
+    )
+    promotion = (
+        "STOP SLAVE IO_THREAD",
+        ("STOP SLAVE", "RESET SLAVE ALL", "SET GLOBAL read_only = OFF"),
+    )
+
+    def _catch_up(self, cursor: Any) -> None:
+        cursor.execute("SHOW SLAVE STATUS")
+        names = [column[0] for column in cursor.description]
+        for row in cursor.fetchall():
+            cursor.execute("SELECT MASTER_GTID_WAIT(%s, 60)", (dict(zip(names, row, strict=True))["Gtid_IO_Pos"],))
 
     def follow(self, place: Path, primary_port: int) -> Options:
         statements = place / "follow.sql"

@@ -6,8 +6,10 @@ import os
 import signal
 import socket
 from abc import abstractmethod
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from servers import debian
 from servers.engine import Engine, Options, initialise, version_in
@@ -48,6 +50,8 @@ FAST = {
 }
 # MariaDB's own default does not sync the binary log, and rolls back what is missing from it after a crash.
 DURABLE = {"innodb_flush_log_at_trx_commit": "1", "sync_binlog": "1"}
+# A synchronous commit is waited for, whatever it takes (milliseconds): no falling back to asynchronous.
+FOR_EVER = "4294967295"
 # The first byte of a server's greeting. 255 in its place is an error, such as too many connections.
 PROTOCOL_10 = 10
 
@@ -105,6 +109,24 @@ class MySQLFamily(Engine):
     def before_start(self, place: Path) -> None:
         (place / "s").unlink(missing_ok=True)
 
+    #: What makes a replica a primary, in two parts: between them it carries out what it has received.
+    promotion: ClassVar[tuple[str, tuple[str, ...]]]
+
+    @abstractmethod
+    def _catch_up(self, cursor: Any) -> None: ...
+
+    def promote(self, place: Path, port: int, signal_it: Callable[[signal.Signals], None]) -> None:
+        """Over a connection: unlike everything else here this has no other way in."""
+        import pymysql
+
+        account: Any = {"host": "127.0.0.1", "port": port, "user": "root", "autocommit": True}
+        with closing(pymysql.connect(**account)) as connection, connection.cursor() as cursor:
+            receive_no_more, be_primary = self.promotion
+            cursor.execute(receive_no_more)
+            self._catch_up(cursor)
+            for statement in be_primary:
+                cursor.execute(statement)
+
     def url(self, port: int) -> str:
         return f"{self.kind}://root@127.0.0.1:{port}/{DATABASE}"
 
@@ -142,6 +164,31 @@ class MySQL(MySQLFamily):
         initialise([*self._server(place), *how])
         # Its identity, which a primary and its replica must not share. The server makes a new one.
         (place / "data" / "auto.cnf").unlink(missing_ok=True)
+
+    # AFTER_SYNC, its default: what a replica does not have yet nobody has read on the primary either.
+    synchronous = (
+        {
+            "plugin_load_add": "semisync_source.so",
+            "rpl_semi_sync_source_enabled": "ON",
+            "rpl_semi_sync_source_timeout": FOR_EVER,
+        },
+        {"plugin_load_add": "semisync_replica.so", "rpl_semi_sync_replica_enabled": "ON"},
+    )
+    promotion = (
+        "STOP REPLICA IO_THREAD",
+        (
+            "STOP REPLICA",
+            "RESET REPLICA ALL",
+            "SET GLOBAL super_read_only = OFF",
+            "SET GLOBAL read_only = OFF",
+        ),
+    )
+
+    def _catch_up(self, cursor: Any) -> None:
+        cursor.execute(
+            "SELECT WAIT_FOR_EXECUTED_GTID_SET(received_transaction_set, 60) "
+            "FROM performance_schema.replication_connection_status"
+        )
 
     def follow(self, place: Path, primary_port: int) -> Options:
         statements = place / "follow.sql"

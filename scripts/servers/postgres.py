@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import signal
+import struct
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
 from servers import postgres_sources
 from servers.engine import Engine, Options, initialise, version_in
+from servers.errors import StartFailed
 from servers.places import cache, give, made_once, unprivileged
 
 SUPERUSER = "dibs"
@@ -36,6 +40,10 @@ ALWAYS = {
 }
 # A crash of the machine may lose the last commits, a crash of the server not.
 FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+
+# Where the control file says what the server is doing, and what it says when it takes writes: the same in all majors.
+STATE_AT, IN_PRODUCTION = 16, 6
+PROMOTED_WITHIN = 60.0
 
 
 class PostgreSQL(Engine):
@@ -97,6 +105,23 @@ class PostgreSQL(Engine):
         if self.user:
             give(place / "data", self.user)
         return {"primary_conninfo": f"host=127.0.0.1 port={primary_port} user={SUPERUSER}"}
+
+    # "*": whoever streams. Its commit waits until the standby has the record, not until it can be read there.
+    synchronous = ({"synchronous_standby_names": "*", "synchronous_commit": "on"}, {"synchronous_commit": "on"})
+
+    def promote(self, place: Path, port: int, signal_it: Callable[[signal.Signals], None]) -> None:
+        """Do as pg_ctl does: a file, a signal, and then look at the control file."""
+        asks = place / "data" / "promote"
+        asks.touch()
+        if self.user:
+            give(asks, self.user)
+        signal_it(signal.SIGUSR1)
+        deadline = time.monotonic() + PROMOTED_WITHIN
+        control = place / "data" / "global" / "pg_control"
+        while struct.unpack_from("=i", control.read_bytes(), STATE_AT)[0] != IN_PRODUCTION:
+            if time.monotonic() > deadline:
+                raise StartFailed(f"{self} was not promoted in {PROMOTED_WITHIN:.0f} s", "")
+            time.sleep(0.01)
 
     def url(self, port: int) -> str:
         return f"postgresql://{SUPERUSER}@127.0.0.1:{port}/postgres"

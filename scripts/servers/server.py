@@ -30,6 +30,7 @@ class Server:
         self.options = dict(options or {})
         self.port = 0
         self.pid: int | None = None
+        self._following: Options = {}
         self._leash = Leash(throwaway_base(durable=durable), ending=engine.ending)
         self.directory = self._leash.directory
 
@@ -89,26 +90,37 @@ class Server:
         self._leash.signal(self.engine.stop_signals["kill"])
         self._wait_until_stopped()
 
-    def replica(self, *, options: Options | None = None) -> Server:
+    def replica(self, *, synchronous: bool = False, options: Options | None = None) -> Server:
         """Return a running read-only server that is fed by this one. A context manager too; close it first.
 
-        PostgreSQL is stopped and started for it: the data of a stopped server is the simplest base backup.
+        With `synchronous` each commit here waits until the replica has it: a commit that was answered is not lost with
+        this server. Also while there is no such replica: nothing is committed here any more once it is gone.
+
+        PostgreSQL is stopped and started for it: the data of a stopped server is the simplest base backup. So is any
+        other for a synchronous one.
         """
+        ours, theirs = self.engine.synchronous if synchronous else ({}, {})
         replica = Server(self.engine, durable=self.durable)
+        replica.options = {**self.options, **theirs, **(options or {})}
         try:
-            if self.engine.replica_copies_primary:
+            if self.engine.replica_copies_primary or synchronous:
                 self.stop()
-                replica._fill_from(self.directory / "data")
-                self.start()
-            else:
-                replica._fill_from(self.engine.template())
-            following = self.engine.follow(replica.directory, self.port)
-            replica.options = {**self.options, **(options or {}), **following}
+            copied = self.directory / "data" if self.engine.replica_copies_primary else self.engine.template()
+            replica._fill_from(copied)
+            self.options.update(ours)
+            self.start()
+            replica._following = self.engine.follow(replica.directory, self.port)
             replica.start()
         except BaseException:
             replica.close()
             raise
         return replica
+
+    def promote(self) -> None:
+        """Make this replica a primary with all that it has received, whether its primary is there or not; return when it
+        takes writes. Kill the old primary first: nothing here keeps it from taking writes too."""
+        self.engine.promote(self.directory, self.port, self._leash.signal)
+        self._following = {}  # at its next start it is a primary, too
 
     def close(self) -> None:
         """End it without ceremony, and remove its data."""
@@ -129,7 +141,9 @@ class Server:
             give(self.directory / "data", self.engine.user)
 
     def _start_on(self, port: int) -> None:
-        command = self.engine.command(self.directory, port, durable=self.durable, options=self.options)
+        command = self.engine.command(
+            self.directory, port, durable=self.durable, options={**self.options, **self._following}
+        )
         self.engine.before_start(self.directory)
         pid = self._leash.start(command, user=self.engine.user)
         deadline = time.monotonic() + COMES_UP_WITHIN
