@@ -72,7 +72,7 @@ class Blow:
 
     def __str__(self) -> str:
         lasting = f", {self.seconds:.1f} s" if self.seconds else ""
-        return f"{re.sub('a (worker|producer)', rf'\\1 {self.whom + 1}', self.kind)}{lasting}"
+        return re.sub("a (worker|producer)", rf"\1 {self.whom + 1}", self.kind) + lasting
 
 
 def plan(
@@ -95,7 +95,7 @@ def plan(
     kinds = kinds[:number] + dice.choices(list(weights), list(weights.values()), k=max(number - len(kinds), 0))
     dice.shuffle(kinds)
     if promote:
-        kinds[-1] = Kind.PROMOTE
+        kinds[number // 2] = Kind.PROMOTE
     step = minutes * 60 / max(number, 1)
     blows = []
     for place, kind in enumerate(kinds):

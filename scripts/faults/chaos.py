@@ -7,8 +7,7 @@
 It runs `examples/ledger.py`, whose transfers settle their jobs in their own transactions, and some plain tasks beside it.
 Everything that a task does it writes into a book of its own too, a file; what producers were told is in one as well.
 
-A throwaway server is killed and restarted too, and in the end a replica takes its place where that is built in
-(PostgreSQL, MySQL). One that you name with --url is left alone but for sessions that are ended: a database dibs_faults_…
+A throwaway server is killed and restarted too, and in the middle a replica takes its place (PostgreSQL, MySQL). One that you name with --url is left alone but for sessions that are ended: a database dibs_faults_…
 is made there, and dropped at the end. Its user must be allowed to.
 
 What must hold: each committed job ends in one final state, that of its last claim; no success without its effect; a

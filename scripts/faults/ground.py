@@ -20,6 +20,9 @@ from faults.proxy import Lines
 DRIVERS = {"postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql"}
 KINDS = {"postgresql": "postgres", "postgres": "postgres", "mysql": "mysql", "mariadb": "mariadb", "sqlite": "sqlite"}
 
+#: Where a replica is promoted, and what it is started with: it is soon back after its primary's restart.
+HAVE_REPLICAS: dict[str, dict[str, str]] = {"postgres": {"wal_retrieve_retry_interval": "200ms"}, "mysql": {}}
+
 
 class Ground:
     """One database. `url` leads to it directly, `through(line)` by way of a proxy that may be bad weather."""
@@ -28,7 +31,7 @@ class Ground:
         self.kind = kind
         self.url = url
         self.server = server  # only where it is ours, so that it may be killed
-        self.replica: Server | None = None
+        self.replica: Server | None = None  # has each commit before it is answered
         self.lines = lines  # only where there is a network
 
     def through(self, line: int) -> str:
@@ -48,7 +51,16 @@ class Ground:
         return f"SQLite {sqlite3.sqlite_version}" if self.kind == "sqlite" else f"the {self.kind} server given"
 
     def fail_over(self) -> None:
-        raise NotImplementedError
+        """Kill the primary and have its replica take its place, for the clients too."""
+        assert self.server is not None
+        assert self.replica is not None
+        assert self.lines is not None
+        if self.server.running:
+            self.server.kill()
+        self.replica.promote()
+        self.server, self.replica = self.replica, None
+        self.lines.port = self.server.port
+        self.url = urlunsplit(urlsplit(self.server.url)._replace(path=urlsplit(self.url).path))
 
     def ask(self, *requests: Request) -> list[Any]:
         """Ask the database itself, on a connection of its own."""
@@ -70,7 +82,7 @@ class Ground:
                 end = "SELECT pg_terminate_backend({})"
             else:
                 listed = connection.answer(Fetch("SELECT id, host FROM information_schema.processlist", {}))
-                found = [(number, int((host or ":0").rpartition(":")[2] or 0)) for number, host in listed]
+                found = [(number, _port(host or "")) for number, host in listed]
                 end = "KILL {}"
             for number, port in found:
                 if port in ports:
@@ -86,6 +98,12 @@ class Ground:
         return ended
 
 
+def _port(host: str) -> int | None:
+    """Return the port in `127.0.0.1:50123`; there are threads of the server's that have none."""
+    port = host.rpartition(":")[2]
+    return int(port) if port.isdigit() else None
+
+
 def ask(url: str, *requests: Request) -> list[Any]:
     connection = Dibs(url).store.open()
     try:
@@ -98,18 +116,20 @@ def ask(url: str, *requests: Request) -> list[Any]:
 def ground(kind: str, url: str | None, *, lines: int, replica: bool = False) -> Iterator[Ground]:
     """Make a database and remove it at the end. With a `url` it is made on that server, which is not ours to kill.
 
-    `lines` is how many clients need one of their own. Raises Unavailable where there is no server of the kind to be had.
+    `lines` is how many clients need one of their own; with `replica` a throwaway server has one that can be promoted. Raises Unavailable where there is no server of the kind to be had.
     """
     with ExitStack() as stack:
         if kind == "sqlite":
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dibs-faults-"))
             yield Ground(kind, f"sqlite:///{folder}/queue.db")
             return
-        server = None
+        server = follower = None
         if url is None:
             # Durable, since it is going to be killed: without that a server's death may cost the last commits.
             server = stack.enter_context(Server(engine(kind), durable=True))
             server.start()
+            if replica and kind in HAVE_REPLICAS:
+                follower = stack.enter_context(server.replica(synchronous=True, options=HAVE_REPLICAS[kind]))
             url = server.url
         name = f"dibs_faults_{secrets.token_hex(4)}"
         ask(url, Execute(f"CREATE DATABASE {name}", {}))
@@ -118,7 +138,9 @@ def ground(kind: str, url: str | None, *, lines: int, replica: bool = False) -> 
         parts = urlsplit(url)
         port = parts.port or {"postgres": 5432}.get(kind, 3306)
         proxied = stack.enter_context(Lines(parts.hostname or "127.0.0.1", port, lines))
-        yield Ground(kind, urlunsplit(parts._replace(path=f"/{name}")), server=server, lines=proxied)
+        place = Ground(kind, urlunsplit(parts._replace(path=f"/{name}")), server=server, lines=proxied)
+        place.replica = follower
+        yield place
 
 
 def _drop(kind: str, url: str, name: str) -> None:

@@ -117,11 +117,12 @@ class Storm:
     def _server(self, blow: Blow) -> bool:
         server = self._ground.server
         assert server is not None
-        if self._away:
-            return False
         if blow.kind is Kind.PROMOTE:
             self._ground.fail_over()
+            self._away = False
             return True
+        if self._away:
+            return False
         if blow.kind is Kind.KILL_SERVER:
             server.kill()
         else:
@@ -131,8 +132,9 @@ class Storm:
             return True
 
         def come_back() -> None:
-            server.start()
-            self._away = False
+            if self._ground.server is server:  # and no replica took its place
+                server.start()
+                self._away = False
 
         self._away = True
         self._after(blow.seconds, come_back)
