@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -89,11 +89,11 @@ def _run(settings: Settings, say: Callable[[str], None], folder: Path, place: Gr
     book.mkdir(parents=True, exist_ok=True)
     say(f"on {place.title}: {settings.workers} workers, {settings.producers} producers, seed {settings.seed}")
     Dibs(place.url).migrate()
-    _open_ledger(place)
+    open_ledger(place)
 
     def start_worker(line: int, generation: int) -> Process:
-        orders = WorkerOrders(str(book), settings.lease, settings.grace, concurrency=4)
-        return _process("worker", orders, place.through(line), folder / f"worker {line + 1}-{generation + 1}.log")
+        log = folder / f"worker {line + 1}-{generation + 1}.log"
+        return launch_worker(place.through(line), book, log, lease=settings.lease, grace=settings.grace)
 
     def start_producer(line: int, generation: int) -> Process:
         first = (line + 1) * 100_000_000 + generation * 1_000_000
@@ -121,7 +121,7 @@ def _run(settings: Settings, say: Callable[[str], None], folder: Path, place: Gr
         say(f"{over - began:6.1f} s  the storm is over")
         problems = _back_at_work(place, workers, producers, book, over)
         producers.stop()
-        problems += _drain(place, workers)
+        problems += drain(place, workers)
         calm = time.monotonic() - over
         workers.stop()
     found = _compare(settings, place, book, workers)
@@ -138,12 +138,17 @@ def _run(settings: Settings, say: Callable[[str], None], folder: Path, place: Gr
     )
 
 
+def launch_worker(url: str, book: Path, log: Path, *, lease: float, grace: float) -> Process:
+    """Start a worker process; durations in seconds."""
+    return _process("worker", WorkerOrders(str(book), lease, grace, concurrency=4), url, log)
+
+
 def _process(module: str, orders: msgspec.Struct, url: str, log: Path) -> Process:
     return Process(f"faults.{module}", msgspec.json.encode(orders).decode(), url, log)
 
 
-def _open_ledger(place: Ground) -> None:
-    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS), "DATABASE_URL": place.through(0)}
+def open_ledger(place: Ground) -> None:
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS), "DATABASE_URL": place.client_url}
     subprocess.run([sys.executable, "-P", "-m", "ledger", "open"], env=variables, check=True)
 
 
@@ -164,7 +169,7 @@ def _back_at_work(place: Ground, workers: Crew, producers: Crew, book: Path, ove
         producers.tend()
 
 
-def _drain(place: Ground, workers: Crew) -> list[str]:
+def drain(place: Ground, workers: Crew) -> list[str]:
     """Wait until no job is left to do; return what is wrong if that takes too long."""
     end = time.monotonic() + DRAINED_WITHIN
     while True:
@@ -178,18 +183,22 @@ def _drain(place: Ground, workers: Crew) -> list[str]:
 
 
 def _compare(settings: Settings, place: Ground, book: Path, workers: Crew) -> Comparison:
-    as_text = "::text" if place.kind == "postgres" else ""
-    sql = ROWS.format(payload=f"payload{as_text}", result=f"result{as_text}")
-    rows: Sequence[Row] = [row(values) for values in place.rows(sql)]
     harms = {process.pid: process.harms for process in workers.all}
-    found = compare(rows, entries(book), harms=harms, lease=settings.lease)
-    found.violations += _ledger_problems(place)
+    found = compare(read_rows(place), entries(book), harms=harms, lease=settings.lease)
+    found.violations += ledger_problems(place)
     return found
 
 
-def _ledger_problems(place: Ground) -> list[str]:
+def read_rows(place: Ground) -> list[Row]:
+    """Return all jobs of the queue."""
+    as_text = "::text" if place.kind == "postgres" else ""
+    sql = ROWS.format(payload=f"payload{as_text}", result=f"result{as_text}")
+    return [row(values) for values in place.rows(sql)]
+
+
+def ledger_problems(place: Ground) -> list[str]:
     """Have the ledger compare its own tables."""
-    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS), "DATABASE_URL": place.through(0)}
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS), "DATABASE_URL": place.client_url}
     command = [sys.executable, "-P", "-m", "ledger", "check"]
     told = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
     if told.returncode == 0:

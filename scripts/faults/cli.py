@@ -13,7 +13,7 @@ from types import FrameType
 import msgspec
 from servers import Unavailable
 
-from faults import chaos
+from faults import chaos, steps
 from faults.ground import KINDS
 
 
@@ -23,6 +23,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="faults", description="Faults on purpose.")
     actions = parser.add_subparsers(dest="action", required=True)
     _chaos(actions)
+    _steps(actions)
     asked = parser.parse_args(arguments)
     try:
         code: int = asked.run(asked)
@@ -92,6 +93,50 @@ def _told(report: chaos.Report) -> list[str]:
     lines.append("what came of it")
     lines += [f"  {number:6,}  {what}" for what, number in report.counts.items()]
     lines.append(f"all at work and all done {report.back_at_work:g} s after the storm")
+    lines.append(f"{len(report.violations)} violations")
+    lines += [f"  {violation}" for violation in report.violations]
+    return lines
+
+
+# -- steps -------------------------------------------------------------------------------------------------
+
+
+def _steps(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = actions.add_parser(
+        "steps", description=steps.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--database", choices=sorted(set(KINDS.values())), action="append", help="only this; repeatable"
+    )
+    parser.add_argument("--url", help="use this server, in a database of its own")
+    parser.add_argument("--every", type=int, default=1, help="strike every n-th request only (1)")
+    parser.add_argument("--keep", type=Path, help="leave the books and logs in this folder")
+    parser.add_argument("--json", action="store_true", help="the reports as a list in JSON")
+    parser.set_defaults(run=_run_steps, parser=parser)
+
+
+def _run_steps(asked: argparse.Namespace) -> int:
+    databases = asked.database or ["sqlite", "postgres", "mysql", "mariadb"]
+    if asked.url:
+        databases = [KINDS.get(asked.url.partition("://")[0])]
+    reports = []
+    for database in databases:
+        keep = asked.keep and asked.keep / database
+        reports.append(steps.run(database, asked.url, every=asked.every, say=say, keep=keep))
+        if not asked.json:
+            print("\n".join(_told_steps(reports[-1])), flush=True)
+    if asked.json:
+        print(json.dumps(msgspec.to_builtins(reports), indent=2))
+    return 1 if any(report.violations for report in reports) else 0
+
+
+def _told_steps(report: steps.Report) -> list[str]:
+    lines = [f"{report.database}: {report.victims} victims in {report.seconds:g} s"]
+    lines.append(f"  {report.killed:4} killed, {report.cut_off} cut off, at these requests")
+    lines += [f"  {number:4}  {label}" for label, number in report.steps.items()]
+    lines += [f"  never {way}: {', '.join(labels)}" for way, labels in report.not_struck.items()]
+    lines.append("what came of it")
+    lines += [f"  {number:6,}  {what}" for what, number in report.counts.items()]
     lines.append(f"{len(report.violations)} violations")
     lines += [f"  {violation}" for violation in report.violations]
     return lines

@@ -34,14 +34,21 @@ class Ground:
         self.replica: Server | None = None  # has each commit before it is answered
         self.lines = lines  # only where there is a network
 
-    def through(self, line: int) -> str:
-        """Return the URL for a client, in SQLAlchemy's spelling, which dibs reads too."""
+    @property
+    def client_url(self) -> str:
+        """The URL in SQLAlchemy's spelling, which dibs reads too."""
         if self.lines is None:
             return f"{self.url.replace('sqlite:', 'sqlite+pysqlite:')}?timeout=20"
         parts = urlsplit(self.url)
+        return urlunsplit(parts._replace(scheme=DRIVERS[parts.scheme]))
+
+    def through(self, line: int) -> str:
+        """Return the URL for a client behind the proxy, where there is a network to be behind."""
+        if self.lines is None:
+            return self.client_url
+        parts = urlsplit(self.client_url)
         account = f"{parts.netloc.rpartition('@')[0]}@" if "@" in parts.netloc else ""
-        netloc = f"{account}127.0.0.1:{self.lines.listening(line)}"
-        return urlunsplit(parts._replace(scheme=DRIVERS[parts.scheme], netloc=netloc))
+        return urlunsplit(parts._replace(netloc=f"{account}127.0.0.1:{self.lines.listening(line)}"))
 
     @property
     def title(self) -> str:

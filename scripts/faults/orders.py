@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 import msgspec
 
 
@@ -21,3 +23,38 @@ class ProducerOrders(msgspec.Struct):
     seed: int
     first: int
     rate: float
+
+
+# -- for the victims of `steps` ----------------------------------------------------------------------------
+
+LEASE = 1.0
+
+#: Seconds in which a victim that lives is done.
+WITHIN = 60.0
+
+
+class When(StrEnum):
+    """Beside the request."""
+
+    BEFORE = "before"  # it was never sent
+    DURING = "during"  # sent, and the answer not read: who knows how far the server is
+    AFTER = "after"  # carried out and answered
+
+
+class How(StrEnum):
+    """What happens."""
+
+    KILL = "kill -9"
+    CUT = "cut"
+    ENDED = "ended"  # the server ends the session
+
+
+class VictimOrders(msgspec.Struct, frozen=True):
+    """What happens at which request. `tag` is the number of this victim: its queue is called by it, and its requests are
+    numbered from it."""
+
+    book: str
+    tag: int
+    at: int
+    when: When
+    how: How
