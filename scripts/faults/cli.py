@@ -13,7 +13,7 @@ from types import FrameType
 import msgspec
 from servers import Unavailable
 
-from faults import chaos, steps
+from faults import chaos, mutants, steps
 from faults.ground import KINDS
 
 
@@ -24,6 +24,7 @@ def main(arguments: Sequence[str]) -> int:
     actions = parser.add_subparsers(dest="action", required=True)
     _chaos(actions)
     _steps(actions)
+    _mutants(actions)
     asked = parser.parse_args(arguments)
     try:
         code: int = asked.run(asked)
@@ -140,3 +141,40 @@ def _told_steps(report: steps.Report) -> list[str]:
     lines.append(f"{len(report.violations)} violations")
     lines += [f"  {violation}" for violation in report.violations]
     return lines
+
+
+# -- mutants -----------------------------------------------------------------------------------------------
+
+
+def _mutants(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = actions.add_parser(
+        "mutants", description=mutants.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", metavar="defect", help=f"which (all): {', '.join(mutants.BY_NAME)}")
+    parser.add_argument("--database", choices=mutants.ALL, action="append", help="only this; repeatable")
+    parser.add_argument("--times", type=int, default=3, help="how often each is tried (3)")
+    parser.add_argument("--apply", action="store_true", help="only look whether each still fits the code")
+    parser.add_argument("--json", action="store_true", help="the results as JSON")
+    parser.set_defaults(run=_run_mutants, parser=parser)
+
+
+def _run_mutants(asked: argparse.Namespace) -> int:
+    if unknown := [name for name in asked.names if name not in mutants.BY_NAME]:
+        asked.parser.error(f"no such defect: {', '.join(unknown)} (there are {', '.join(mutants.BY_NAME)})")
+    results: list[mutants.Result] = []
+    problems: list[str] = []
+    for name in asked.names or mutants.BY_NAME:
+        mutant = mutants.BY_NAME[name]
+        databases = [] if asked.apply else asked.database or mutants.ALL
+        try:
+            results += mutants.try_out(mutant, databases, times=asked.times, say=say)
+        except mutants.DoesNotFit as error:
+            problems.append(str(error))
+    problems += [f"{each.mutant} on {each.database} was not noticed" for each in results if each.caught < each.tries]
+    if asked.json:
+        print(json.dumps({"results": msgspec.to_builtins(results), "problems": problems}, indent=2))
+    else:
+        for each in results:
+            print(f"{each.mutant:<12} {each.database:<9} noticed {each.caught} of {each.tries}  {each.evidence}")
+        print("\n".join(problems) or "each defect fits the code" + ("" if asked.apply else ", and each was noticed"))
+    return 1 if problems else 0

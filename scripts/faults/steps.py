@@ -151,14 +151,14 @@ def _survivors(
     jobs: dict[int, list[Row]] = defaultdict(list)
     for each in rows:
         jobs[each.number // 100].append(each)
-    for each in orders:
-        what = f"victim {each.tag} ({each.how} {each.when} request {each.at})"
-        code = codes[each.tag]
-        if each.how is How.KILL and code == -9:
+    for victim in orders:
+        what = f"victim {victim.tag} ({victim.how} {victim.when} request {victim.at})"
+        code = codes[victim.tag]
+        if victim.how is How.KILL and code == -9:
             continue
         if code != 0:
             yield f"{what} ended with {code}"
-        for job in jobs[each.tag]:
+        for job in jobs[victim.tag]:
             if job.status != "done" or job.crashes:
                 yield f"{what} left job {job.id} ({job.task}) {job.status}, leases that ran out: {job.crashes}"
 

@@ -14,7 +14,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Generator
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import psycopg
 from sqlalchemy import Engine
@@ -26,7 +26,6 @@ from dibs.bindings.inside import inside
 from dibs.dialects.dialect import Dialect
 from dibs.ops import Fetch, Request
 from dibs.store import Store
-from dibs.troubles import Trouble
 from faults.book import Book
 from faults.orders import How, When
 
@@ -162,9 +161,9 @@ class Struck:
         self._fault = fault
         self._names = names(dialect)
         self._op = "nothing"  # the last statement, after which a COMMIT is called
-        self.family = real.family
-        self.patience = real.patience
-        self.may_be_forked = real.may_be_forked
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
 
     def answer(self, request: Request) -> Any:
         self._op = self._names.get(request.sql, request.sql.strip()[:30])
@@ -175,22 +174,6 @@ class Struck:
 
     def commit(self) -> None:
         self._fault.step(f"COMMIT after {self._op}", self._raw, self._real.commit)
-
-    def rollback(self) -> None:
-        self._real.rollback()
-
-    @property
-    def commits_alone(self) -> bool:
-        return self._real.commits_alone
-
-    def hear(self, timeout: float) -> list[str]:
-        return self._real.hear(timeout)
-
-    def close(self) -> None:
-        self._real.close()
-
-    def trouble(self, error: BaseException) -> Trouble:
-        return self._real.trouble(error)
 
 
 def names(dialect: Dialect) -> dict[str, str]:
@@ -204,7 +187,13 @@ def put_into(app: Dibs, engine: Engine, fault: Fault) -> None:
 
     def new_store(*, name: str = "dibs", size: int = 5, gap: float = 15.0) -> Store:
         connect = connector(app.url)
-        return Store(app.dialect, lambda name: Struck(connect(name), app.dialect, fault), name=name, size=size, gap=gap)
+        return Store(
+            app.dialect,
+            lambda name: cast("OwnConnection", Struck(connect(name), app.dialect, fault)),
+            name=name,
+            size=size,
+            gap=gap,
+        )
 
     app.new_store = new_store  # type: ignore[method-assign]
     dialect: Any = engine.dialect
