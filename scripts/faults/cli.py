@@ -170,7 +170,11 @@ def _run_mutants(asked: argparse.Namespace) -> int:
             results += mutants.try_out(mutant, databases, times=asked.times, say=say)
         except mutants.DoesNotFit as error:
             problems.append(str(error))
-    problems += [f"{each.mutant} on {each.database} was not noticed" for each in results if each.caught < each.tries]
+    for each in results:
+        if not each.control:
+            problems.append(f"{each.mutant} on {each.database}: its tests fail without it, too")
+        elif each.caught < each.tries:
+            problems.append(f"{each.mutant} on {each.database} was not noticed")
     if asked.json:
         print(json.dumps({"results": msgspec.to_builtins(results), "problems": problems}, indent=2))
     else:

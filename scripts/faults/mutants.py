@@ -4,12 +4,14 @@
     scripts/mutants fence renewals --times 1
     scripts/mutants --apply                      # only whether each defect still fits the code
 
-A defect that is not noticed is named, and so is one that does not fit the code any more. Exit code 1 for both.
+The tests run without the defect first, and have to pass. A defect that is not noticed is named, and so is one that does
+not fit the code any more. Exit code 1 for all of these.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -36,12 +38,11 @@ ALL = ("sqlite", *SERVERS)
 
 @dataclass(frozen=True)
 class Change:
-    """A text in a file of `src/dibs`, what takes its place, and how often it is there."""
+    """A pattern in files of `src/dibs`, and what takes the place of all that it finds; in each it must find something."""
 
-    file: str
-    old: str
-    new: str
-    times: int = 1
+    files: str  # as `Path.glob` has them
+    pattern: str
+    new: str = ""
 
 
 @dataclass(frozen=True)
@@ -55,29 +56,20 @@ class Mutant:
     databases: tuple[str, ...] = ALL
 
 
-MIGRATIONS = [f"migrations/{name}/0001_initial.sql" for name in ("postgres", "mysql", "mariadb", "sqlite")]
+#: As each dialect writes it, in a comparison with the claim that a verdict or a renewal is about.
+_CLAIM = r"AND (?:\w+\.)?claims = (?:CAST\(:claims AS bigint\)|[\w.:]+)\s+"
+_OWNER = r"AND (?:\w+\.)?lease_owner = (?:CAST\(:worker AS text\)|[\w.:]+)"
 
 MUTANTS = (
     Mutant(
         "fence",
         "a write about a running job no longer says whose claim it believes in",
         (
-            Change("dialects/postgres.py", "AND j.claims = v.claims AND j.lease_owner = CAST(:worker AS text)", ""),
-            Change(
-                "dialects/postgres.py",
-                "AND claims = CAST(:claims AS bigint)\n              AND lease_owner = CAST(:worker AS text) AND",
-                "AND",
-            ),
-            Change("dialects/postgres.py", "AND j.claims = h.claims AND j.lease_owner = CAST(:worker AS text)", ""),
-            Change("dialects/mysql.py", "if row[1] == held[row[0]]", "if row[0] in held"),
-            Change("dialects/mysql.py", "AND j.claims = v.claims AND j.lease_owner = :worker", ""),
-            Change("dialects/mysql.py", "AND j.claims = :claims AND j.lease_owner = :worker", ""),
-            Change("dialects/mysql.py", "AND claims = :claims AND lease_owner = :worker", ""),
-            Change(
-                "dialects/mysql.py", "AND status = 'running' AND lease_owner = :worker", "AND status = 'running'", 3
-            ),
-            Change("dialects/sqlite.py", "AND claims = :claims AND lease_owner = :worker", "", 3),
-            Change("dialects/sqlite.py", "AND status = 'running' AND lease_owner = :worker", "AND status = 'running'"),
+            Change("dialects/postgres.py", _CLAIM + _OWNER),
+            Change("dialects/mysql.py", _CLAIM + _OWNER),
+            Change("dialects/mysql.py", r"if row\[1\] == held\[row\[0\]\]", "if row[0] in held"),
+            Change("dialects/mysql.py", r"(?<=status = 'running' )" + _OWNER),
+            Change("dialects/sqlite.py", _CLAIM + _OWNER),
         ),
         ("tests/conformance/test_fence.py",),
     ),
@@ -85,21 +77,8 @@ MUTANTS = (
         "skip locked",
         "a claim waits for rows that another transaction holds",
         (
-            Change(
-                "dialects/postgres.py",
-                "FOR NO KEY UPDATE SKIP LOCKED\n        ), ranked",
-                "FOR NO KEY UPDATE\n        ), ranked",
-            ),
-            Change(
-                "dialects/mysql.py",
-                "ORDER BY run_at, id LIMIT :limit {{for_update}} {{skip_locked}}",
-                "ORDER BY run_at, id LIMIT :limit {{for_update}}",
-            ),
-            Change(
-                "dialects/mariadb.py",
-                "ORDER BY run_at, id LIMIT :limit {{for_update}} {{skip_locked}}",
-                "ORDER BY run_at, id LIMIT :limit {{for_update}}",
-            ),
+            Change("dialects/postgres.py", r"SKIP LOCKED(?=\s+\), ranked)"),
+            Change("dialects/m*[lb].py", r"(?<=run_at, id LIMIT :limit {{for_update}}) {{skip_locked}}"),
         ),
         ("tests/conformance/test_claims_at_once.py", "-k", "three_workers or user_locks"),
         SERVERS,
@@ -107,28 +86,25 @@ MUTANTS = (
     Mutant(
         "renewals",
         "nobody renews a lease",
-        (Change("worker/leases.py", "self._renew(self._holdings.all())", "pass"),),
+        (Change("worker/leases.py", r"self\._renew\(self\._holdings\.all\(\)\)", "pass"),),
         ("tests/worker/test_leases.py",),
     ),
     Mutant(
         "expiry",
         "nobody takes a job back whose lease ran out",
-        (Change("worker/upkeep.py", '            ("expire", self.tick, self._expire),\n', ""),),
+        (Change("worker/upkeep.py", r'\("expire", self\.tick, self\._expire\),'),),
         ("tests/worker/test_leases.py",),
     ),
     Mutant(
         "unique keys",
         "two jobs of a task may have the same key",
         (
-            *(
-                Change(file, "PRIMARY KEY (task, task_key)", "PRIMARY KEY (task, task_key, job_id)")
-                for file in MIGRATIONS
-            ),
             Change(
-                "dialects/sqlite.py",
-                "WHERE NOT EXISTS (\n            SELECT 1 FROM dibs_keys",
-                "WHERE TRUE OR NOT EXISTS (\n            SELECT 1 FROM dibs_keys",
+                "migrations/*/0001_initial.sql",
+                r"PRIMARY KEY \(task, task_key\)",
+                "PRIMARY KEY (task, task_key, job_id)",
             ),
+            Change("dialects/sqlite.py", r"(?<=WHERE )(?=NOT EXISTS \(\s+SELECT 1 FROM dibs_keys)", "TRUE OR "),
         ),
         ("tests/conformance/test_keys_at_once.py", "-k", "one_key_from or same_key_waits"),
     ),
@@ -144,6 +120,7 @@ class Result(msgspec.Struct):
     caught: int
     tries: int
     seconds: float
+    control: bool  # do they pass without it?
     evidence: str  # the last thing that a test said
 
 
@@ -158,11 +135,14 @@ def mutated(mutant: Mutant) -> Iterator[Path]:
         sources = Path(temporary) / "src"
         shutil.copytree(ROOT / "src", sources, ignore=shutil.ignore_patterns("__pycache__"))
         for change in mutant.changes:
-            path = sources / "dibs" / change.file
-            text = path.read_text(encoding="utf-8")
-            if (found := text.count(change.old)) != change.times:
-                raise DoesNotFit(f"{mutant.name}: {change.file} has {change.old!r} {found} times, not {change.times}")
-            path.write_text(text.replace(change.old, change.new), encoding="utf-8")
+            files = sorted((sources / "dibs").glob(change.files))
+            for path in files:
+                text, found = re.subn(change.pattern, change.new, path.read_text(encoding="utf-8"))
+                if not found:
+                    raise DoesNotFit(f"{mutant.name}: {path.name} has nothing like {change.pattern!r}")
+                path.write_text(text, encoding="utf-8")
+            if not files:
+                raise DoesNotFit(f"{mutant.name}: there are no files {change.files}")
         yield sources
 
 
@@ -173,10 +153,11 @@ def try_out(mutant: Mutant, databases: Sequence[str], *, times: int, say: Callab
             if database not in mutant.databases:
                 continue
             began = time.monotonic()
-            told = [_test(mutant, sources, database) for _ in range(times)]
+            failed, why = _test(mutant, ROOT / "src", database)
+            told = [_test(mutant, sources, database) for _ in range(times)] if not failed else [(False, why)]
             caught = sum(code for code, _ in told)
             seconds = round(time.monotonic() - began, 1)
-            result = Result(mutant.name, database, caught, times, seconds, told[-1][1])
+            result = Result(mutant.name, database, caught, times, seconds, not failed, told[-1][1])
             say(f"{mutant.name} on {database}: {caught} of {times} ({seconds:g} s)")
             yield result
 

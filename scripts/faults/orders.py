@@ -30,7 +30,7 @@ class ProducerOrders(msgspec.Struct):
 LEASE = 1.0
 
 #: Seconds in which a victim that lives is done.
-WITHIN = 60.0
+WITHIN = 120.0
 
 
 class When(StrEnum):
