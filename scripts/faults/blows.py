@@ -92,10 +92,11 @@ def plan(
     weights = {**PROCESSES, **(NETWORK if network else {}), **(SERVER if server else {})}
     kinds = list(weights)
     dice.shuffle(kinds)
-    kinds = kinds[:number] + dice.choices(list(weights), list(weights.values()), k=max(number - len(kinds), 0))
+    drawn = max(number - promote, 0)
+    kinds = kinds[:drawn] + dice.choices(list(weights), list(weights.values()), k=max(drawn - len(kinds), 0))
     dice.shuffle(kinds)
     if promote:
-        kinds[number // 2] = Kind.PROMOTE
+        kinds.insert(number // 2, Kind.PROMOTE)
     step = minutes * 60 / max(number, 1)
     blows = []
     for place, kind in enumerate(kinds):

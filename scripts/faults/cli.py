@@ -58,6 +58,9 @@ def _chaos(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     parser.add_argument("--minutes", type=float, default=5.0, help="how long the storm lasts (5)")
     parser.add_argument("--seed", type=int, default=1, help="the order of blows (1)")
     parser.add_argument("--blows", type=int, help="how many (22 a minute)")
+    parser.add_argument("--workers", type=int, default=4, help="worker processes (4)")
+    parser.add_argument("--producers", type=int, default=2, help="producer processes (2)")
+    parser.add_argument("--lease", type=float, default=3.0, help="seconds (3)")
     parser.add_argument("--keep", type=Path, help="leave the books and logs in this folder")
     parser.add_argument("--json", action="store_true", help="the report as JSON")
     parser.set_defaults(run=_run_chaos, parser=parser)
@@ -75,6 +78,9 @@ def _run_chaos(asked: argparse.Namespace) -> int:
         minutes=asked.minutes,
         seed=asked.seed,
         blows=asked.blows or max(round(asked.minutes * 22), 5),
+        workers=asked.workers,
+        producers=asked.producers,
+        lease=asked.lease,
     )
     if asked.keep:
         asked.keep.mkdir(parents=True, exist_ok=True)

@@ -255,6 +255,10 @@ class Store:
                 self._drop_all(connection)
             else:
                 return connection
+        return self._make()
+
+    def _make(self, *, again: bool = True) -> OwnConnection:
+        """Return a new connection to a database that can be worked on; one that is lost at once is made `again`."""
         try:
             connection = self._connect(self.name)
             self._may_be_forked = connection.may_be_forked
@@ -271,6 +275,9 @@ class Store:
         except Exception as error:  # noqa: BLE001 - raised again as what it means
             trouble = connection.trouble(error)
             connection.close()
+            self._reachable_since = None
+            if trouble is Trouble.LOST and again:
+                return self._make(again=False)
             self._raise(trouble, error)
         return connection
 
