@@ -41,6 +41,9 @@ from faults.storm import Storm
 #: Seconds in which all jobs have ended once the storm is over and nobody enqueues any more.
 DRAINED_WITHIN = 120.0
 
+#: In which all processes have begun, before it.
+THERE_WITHIN = 60.0
+
 #: And in which each worker has begun a job of the last batch.
 BACK_WITHIN = 30.0
 
@@ -115,6 +118,7 @@ def _run(settings: Settings, say: Callable[[str], None], folder: Path, place: Gr
     workers = Crew("worker", [partial(start_worker, line) for line in range(settings.workers)])
     producers = Crew("producer", [partial(start_producer, line) for line in range(settings.producers)])
     with workers, producers:
+        _all_there(settings, workers, producers, book)
         storm = Storm(place, workers, producers, say)
         storm.rage(blows)
         over = time.monotonic()
@@ -150,6 +154,18 @@ def _process(module: str, orders: msgspec.Struct, url: str, log: Path) -> Proces
 def open_ledger(place: Ground) -> None:
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS), "DATABASE_URL": place.client_url}
     subprocess.run([sys.executable, "-P", "-m", "ledger", "open"], env=variables, check=True)
+
+
+def _all_there(settings: Settings, workers: Crew, producers: Crew, book: Path) -> None:
+    """Wait until all have begun, so that the storm meets them at work; who can't begin is found after it."""
+    end = time.monotonic() + THERE_WITHIN
+    while time.monotonic() < end:
+        began = [entry.event for entry in entries(book) if entry.event in ("worker", "producer")]
+        if len(began) >= settings.workers + settings.producers:
+            return
+        time.sleep(0.1)
+        workers.tend()
+        producers.tend()
 
 
 # -- after the storm -----------------------------------------------------------------------------------------
