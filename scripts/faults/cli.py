@@ -13,6 +13,7 @@ from types import FrameType
 import msgspec
 from servers import Unavailable
 
+from dibs import DatabaseError
 from faults import chaos, mutants, steps
 from faults.ground import KINDS
 
@@ -28,8 +29,8 @@ def main(arguments: Sequence[str]) -> int:
     asked = parser.parse_args(arguments)
     try:
         code: int = asked.run(asked)
-    except Unavailable as unavailable:
-        print(f"error: {unavailable}", file=sys.stderr)
+    except (Unavailable, DatabaseError) as error:
+        print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
@@ -66,12 +67,17 @@ def _chaos(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     parser.set_defaults(run=_run_chaos, parser=parser)
 
 
+def _kind_of(asked: argparse.Namespace) -> str:
+    """Return which database the URL is of; exit with 2 and a sentence where it is no server's, or not of the kind that
+    was asked for."""
+    kind = KINDS.get(asked.url.partition("://")[0])
+    if kind in (None, "sqlite") or (asked.database and kind not in (asked.database, *asked.database)):
+        asked.parser.error("--url takes the URL of a server, of the kind that --database says")
+    return str(kind)
+
+
 def _run_chaos(asked: argparse.Namespace) -> int:
-    database = asked.database
-    if asked.url:
-        database = KINDS.get(asked.url.partition("://")[0])
-        if database in (None, "sqlite") or asked.database not in (None, database):
-            asked.parser.error("--url takes a server's, of the kind that --database says")
+    database = _kind_of(asked) if asked.url else asked.database
     settings = chaos.Settings(
         database=database or "postgres",
         url=asked.url,
@@ -125,7 +131,7 @@ def _steps(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
 def _run_steps(asked: argparse.Namespace) -> int:
     databases = asked.database or ["sqlite", "postgres", "mysql", "mariadb"]
     if asked.url:
-        databases = [KINDS.get(asked.url.partition("://")[0])]
+        databases = [_kind_of(asked)]
     reports = []
     for database in databases:
         keep = asked.keep and asked.keep / database

@@ -27,7 +27,7 @@ class ProducerOrders(msgspec.Struct):
 
 # -- for the victims of `steps` ----------------------------------------------------------------------------
 
-LEASE = 1.0
+LEASE = 3.0
 
 #: Seconds in which a victim that lives is done.
 WITHIN = 120.0

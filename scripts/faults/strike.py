@@ -73,6 +73,7 @@ class Fault:
         if self.how is How.KILL:
             os.kill(os.getpid(), signal.SIGKILL)
         elif isinstance(raw, sqlite3.Connection):
+            raw.rollback()  # closed with a cursor open it would keep its lock until that is collected
             raw.close()
         elif self.how is How.CUT:
             if isinstance(raw, psycopg.Connection):

@@ -37,7 +37,7 @@ class Victim:
         bulk = [
             note.using(queue=queue, key=f"bulk {first}").call(first + 20),
             note.using(queue=queue).call(first + 21),
-            self.tasks.nap.using(queue=queue).call(first + 22, 0.7),  # its lease is renewed meanwhile
+            self.tasks.nap.using(queue=queue).call(first + 22, 1.3),  # its lease is renewed meanwhile
             self.tasks.anap.using(queue=queue).call(first + 23, 0.01),
             self.tasks.stumble.using(queue=queue).call(first + 24, 1),
         ]
