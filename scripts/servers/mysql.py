@@ -119,8 +119,9 @@ class MySQLFamily(Engine):
         """Over a connection: unlike everything else here this has no other way in."""
         import pymysql
 
-        account: Any = {"host": "127.0.0.1", "port": port, "user": "root", "autocommit": True}
-        with closing(pymysql.connect(**account)) as connection, connection.cursor() as cursor:
+        connect: Any = pymysql.connect  # it has no types
+        account = {"host": "127.0.0.1", "port": port, "user": "root", "autocommit": True}
+        with closing(connect(**account)) as connection, connection.cursor() as cursor:
             receive_no_more, be_primary = self.promotion
             cursor.execute(receive_no_more)
             self._catch_up(cursor)
