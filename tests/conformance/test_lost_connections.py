@@ -57,6 +57,21 @@ def unknown_at_most(fault: Fault) -> Iterator[list[OutcomeUnknown]]:
         unknown.append(error)
 
 
+# -- a new connection ---------------------------------------------------------------------------------
+
+
+@one_way
+def test_a_connection_that_is_lost_while_it_is_made_ready(queue: Queue, when: str, how: str) -> None:
+    """What is asked of a new connection before the first op on it may get lost as well: another one is made."""
+    for app, store, fault in strikes(queue, when, how):
+        store.close()
+        task = app.task(name="t", queue="q")(take)
+        with unknown_at_most(fault) as unknown:
+            job = task.enqueue(data=1)
+        if not unknown:
+            assert list(queue.statuses()) == [job.id]
+
+
 # -- enqueue -----------------------------------------------------------------------------------------
 
 
