@@ -20,7 +20,7 @@ LAYERS = [
     {"bindings"},
     {"migrations"},
     {"store"},
-    {"tasks", "running", "bulk", "events", "hooks", "places", "rollbacks", "selections", "logs"},
+    {"tasks", "running", "bulk", "events", "hooks", "places", "rollbacks", "selections", "sessions", "logs"},
     {"registry", "ambient"},
     {"connections", "orders"},
     {"app"},

@@ -174,7 +174,8 @@ class OwnPsycopg:
         ).fetchone()
         self._used, self._planned = 0, time.monotonic()
         self._begin = BEGIN
-        if direct == (None,):
+        self.pooled = direct == (None,)
+        if self.pooled:
             raw.prepare_threshold = None
             self._begin += "".join(f"; SET LOCAL {key} = '{value}'" for key, value in settings.items())
 

@@ -171,6 +171,7 @@ class OwnPymysql:
 
     family = "mysql"
     may_be_forked = True
+    pooled = False  # not that one could tell; nothing that a session keeps is relied on
 
     def __init__(self, raw: Any) -> None:
         self._raw = raw

@@ -138,6 +138,14 @@ class Dialect(People, Here):
     def unlock_migrations(self) -> Op[None]:
         yield from ()
 
+    def session(self) -> Op[int]:
+        """Return the number of the server's session that serves this connection; only where there is a `channel`."""
+        yield from ()
+        return 0
+
     def listen(self) -> Op[None]:
-        """Hear what `tell` says, on this connection; only where there is a `channel`."""
+        """Hear what `tell` says, on this connection; only where there is a `channel`.
+
+        The session goes on listening whoever has it next, so not where sessions are lent: see `sessions`.
+        """
         yield from ()

@@ -285,5 +285,11 @@ class Postgres(PostgresEnqueue, PostgresLanes, Dialect):
     def lock_migrations(self) -> Op[None]:
         yield from fetch(self.LOCK_MIGRATIONS, schema=f"{self.schema} {self.prefix}")
 
+    SESSION: ClassVar[str] = "SELECT pg_backend_pid()"
+
+    def session(self) -> Op[int]:
+        rows = yield from fetch(self.SESSION, alone=True)
+        return int(rows[0][0])
+
     def listen(self) -> Op[None]:
         yield from execute(f"LISTEN {self.quote(self.channel or '')}", alone=True)
