@@ -39,7 +39,8 @@ LONGEST_PAUSE = 0.5
 #: A lock timeout is seconds long already, so it is not waited for as often.
 LOCKED_TRIES = 4
 
-#: A connection idle for longer is asked a question before work that must not be sent twice goes over it.
+#: A connection idle for longer is asked a question before work that must not be sent twice goes over it; so is one on
+#: which something has come that nobody asked for: that the server is being stopped, or the end.
 FRESH = 1.0
 
 #: Connections of a parent process, kept from being closed by their finalizers in the child: the parent uses them.
@@ -236,7 +237,7 @@ class Store:
                 if not self._idle:
                     break
                 connection, since = self._idle.pop()
-            if not fresh or time.monotonic() - since < FRESH:
+            if not fresh or (time.monotonic() - since < FRESH and not connection.unasked()):
                 return connection
             try:
                 connection.answer(ops.Fetch("SELECT 1", {}))

@@ -15,6 +15,7 @@ import psycopg
 import pytest
 from servers import Server, Unavailable, running
 
+from commands import Command
 from conftest import wait_for
 from databases import NAMES, Database
 from dibs.worker.wakeups import Wakeups
@@ -127,6 +128,16 @@ def test_500_jobs_through_a_pooler_that_restarts(db: Database, tmp_path: Path) -
             assert [worker.wait() for worker in workers] == [0] * WORKERS
             for word in ("prepared", "bind", "transaction block", "Traceback"):
                 assert word not in site.logs()
+        assert left_on_sessions(through.url) == []
+
+
+def test_verify_through_a_pooler(db: Database, capsys: pytest.CaptureFixture[str]) -> None:
+    """`dibs verify` finds all promises kept behind a pooler, says that it stands there, and leaves nothing either."""
+    with pooler(db) as (_, through):
+        ended = Command(capsys)("verify", "--url", through.url, "--json")
+        checks = {check["name"]: check for check in ended.json["checks"]}
+        assert (ended.code, [name for name in checks if checks[name]["outcome"] == "FAIL"]) == (0, [])
+        assert "a pooler lends the sessions" in checks["server"]["evidence"]
         assert left_on_sessions(through.url) == []
 
 

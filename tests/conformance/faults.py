@@ -128,6 +128,9 @@ class Failing:
     def hear(self, timeout: float) -> list[str]:
         return self._real.hear(timeout)
 
+    def unasked(self) -> bool:
+        return self._real.unasked()
+
     def close(self) -> None:
         self._real.close()
 

@@ -113,6 +113,9 @@ class Counted:
     def hear(self, timeout: float) -> list[str]:
         return self._connection.hear(timeout)
 
+    def unasked(self) -> bool:
+        return self._connection.unasked()
+
     def close(self) -> None:
         self._connection.close()
 

@@ -71,6 +71,9 @@ class OwnConnection(Protocol):
         Only where the dialect has a `channel`, and after its `listen`.
         """
 
+    def unasked(self) -> bool:
+        """Has the other side sent something that nobody asked for, as it does when it hangs up? Costs no round trip."""
+
     def close(self) -> None:
         """Close it; never raises."""
 

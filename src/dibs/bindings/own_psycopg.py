@@ -16,6 +16,7 @@ from psycopg.types.numeric import Int8Dumper
 from psycopg.types.string import TextLoader
 
 from dibs.bindings.cursors import spelt
+from dibs.bindings.readable import readable
 from dibs.bindings.refusals import reason, unreachable
 from dibs.dialects.urls import DatabaseUrl
 from dibs.errors import ConfigurationError
@@ -220,6 +221,9 @@ class OwnPsycopg:
             return [told.payload for told in self._raw.notifies(timeout=timeout, stop_after=1)]
         finally:
             self._raw.patience = patience
+
+    def unasked(self) -> bool:
+        return self._raw.closed or readable(self._raw.pgconn.socket)
 
     def close(self) -> None:
         with contextlib.suppress(Exception):

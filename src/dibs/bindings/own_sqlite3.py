@@ -190,6 +190,9 @@ class OwnSqlite3:
     def hear(self, timeout: float) -> list[str]:
         raise NotImplementedError("SQLite tells nobody anything")
 
+    def unasked(self) -> bool:
+        return False
+
     def close(self) -> None:
         with contextlib.suppress(Exception):
             self._raw.close()
