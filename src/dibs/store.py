@@ -11,16 +11,18 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import NoReturn, TypeVar
 from weakref import WeakSet
 
-from dibs import migrations, ops
+from dibs import migrations, ops, privileges
 from dibs.bindings.binding import OwnConnection
 from dibs.dialects.dialect import Dialect
 from dibs.errors import (
     DatabaseError,
     DatabaseUnavailable,
+    MissingPrivilege,
     OutcomeUnknown,
     ReadOnlyDatabase,
     SchemaError,
@@ -52,6 +54,16 @@ _stores: WeakSet[Store] = WeakSet()
 
 #: How long (seconds) a fork waits for what is under way on connections that must not be open then.
 FORK_WAITS = 5.0
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One attempt at an op, for whoever has to say what an error in it means."""
+
+    number: int
+    once: bool
+    committing: bool = False  # its effects may be there although we see an error
+    sql: str = ""  # the statement that was sent last
 
 
 class Store:
@@ -133,13 +145,13 @@ class Store:
                 self.asked = time.monotonic()
 
     def _run(self, make: Callable[[], Op[T]], *, once: bool) -> T:
-        for attempt in range(1, TRIES + 1):
+        for number in range(1, TRIES + 1):
             connection = self._take(fresh=once)
-            committing = [False]
+            attempt = Attempt(number, once)
             try:
-                result = self._transact(connection, make(), committing)
+                result = self._transact(connection, make(), attempt)
             except Exception as error:  # noqa: BLE001 - judged, and raised again where trying again is no use
-                self._judge(error, connection, attempt=attempt, once=once, committing=committing[0])
+                self._judge(error, connection, attempt)
                 continue
             except BaseException:  # Ctrl-C: nobody will end this transaction, and a traceback may keep it alive
                 connection.close()
@@ -148,42 +160,68 @@ class Store:
             return result
         raise AssertionError("the last try either returns or raises")
 
-    def _transact(self, connection: OwnConnection, op: Op[T], committing: list[bool]) -> T:
-        """Run an op; `committing[0]` turns True once its effects may be there although we see an error."""
+    def _transact(self, connection: OwnConnection, op: Op[T], attempt: Attempt) -> T:
         try:
             request = op.send(None)
         except StopIteration as end:
             result: T = end.value
             return result
         if request.alone:
-            committing[0] = True  # the statement is its own commit
-            return ops.run(_resumed(op, request), connection)
+            attempt.committing = True  # the statement is its own commit
+            return ops.run(_resumed(op, request, attempt), connection)
         connection.begin()
-        result = ops.run(_resumed(op, request), connection)
-        committing[0] = True
+        result = ops.run(_resumed(op, request, attempt), connection)
+        attempt.committing = True
         connection.commit()
         return result
 
-    def _judge(
-        self, error: Exception, connection: OwnConnection, *, attempt: int, once: bool, committing: bool
-    ) -> None:
+    def _judge(self, error: Exception, connection: OwnConnection, attempt: Attempt) -> None:
         """Return if the op should be tried again, raise what the caller should see otherwise."""
         trouble = connection.trouble(error)
+        if trouble is Trouble.DENIED:
+            self._deny(error, connection, attempt.sql)
+            self._raise(trouble, error)
         if trouble in (Trouble.LOST, Trouble.READ_ONLY):
             self._drop_all(connection)
         else:
             self._roll_back(connection)
-        if trouble is Trouble.LOST and once and committing:
+        if trouble is Trouble.LOST and attempt.once and attempt.committing:
             raise OutcomeUnknown(
                 "the connection was lost while this was being committed: it may have happened or not. "
                 "Look before you repeat it, or give the job a key: then repeating it is safe"
             ) from error
         tries = LOCKED_TRIES if trouble is Trouble.LOCKED else TRIES
         again = trouble in (Trouble.LOST, Trouble.CONFLICT, Trouble.LOCKED)
-        if not again or attempt >= tries:
+        if not again or attempt.number >= tries:
             self._raise(trouble, error)
-        pause = min(FIRST_PAUSE * 2 ** (attempt - 1), LONGEST_PAUSE)
+        pause = min(FIRST_PAUSE * 2 ** (attempt.number - 1), LONGEST_PAUSE)
         time.sleep(pause * self._dice.uniform(0.5, 1.5))
+
+    def _deny(self, error: Exception, connection: OwnConnection, sql: str) -> None:
+        """Close the connection; raise MissingPrivilege if it can be found out what the statement lacks."""
+        try:
+            connection.rollback()
+            lacking = privileges.missing(self.dialect, connection, privileges.needed_for(self.dialect, sql))
+            denied = privileges.error_for(self.dialect, connection, lacking, str(error).strip()) if lacking else None
+        except Exception:  # noqa: BLE001 - what the database said has to do then
+            denied = None
+        finally:
+            connection.close()
+        if denied is not None:
+            raise denied from error
+
+    def require(self, needed: Iterable[privileges.Privilege]) -> None:
+        """Raise MissingPrivilege unless the account has all of these; else what a lost connection does."""
+        with self._places:
+            connection = self._take(fresh=False)
+            try:
+                privileges.require(self.dialect, connection, needed)
+            except MissingPrivilege:
+                raise
+            except Exception as error:  # noqa: BLE001 - raised again as what it means
+                self._raise(connection.trouble(error), error)
+            finally:
+                connection.close()
 
     def _raise(self, trouble: Trouble, error: Exception) -> NoReturn:
         if isinstance(error, DatabaseError):
@@ -203,7 +241,7 @@ class Store:
         if trouble is Trouble.LOCKED:
             raise DatabaseUnavailable(f"a lock in the database was not to be had in time: {reason}") from error
         if trouble is Trouble.DENIED:
-            raise DatabaseError(f"a privilege is missing: {reason}") from error
+            raise MissingPrivilege("", [], reason) from error
         if trouble is Trouble.OTHER and not is_of_a_driver(error):
             raise error
         raise DatabaseError(reason) from error
@@ -259,6 +297,8 @@ class Store:
                 migrations.require(self.dialect, connection)
         except Exception as error:  # noqa: BLE001 - raised again as what it means
             trouble = connection.trouble(error)
+            if trouble is Trouble.DENIED:
+                self._deny(error, connection, self.dialect.qualify(migrations.META))
             connection.close()
             self._raise(trouble, error)
         return connection
@@ -311,16 +351,16 @@ class Store:
             connection.close()
 
 
-def _resumed(op: Op[T], first: ops.Request) -> Op[T]:
-    """Return an op whose first request has been taken already."""
-    answer = yield first
+def _resumed(op: Op[T], request: ops.Request, attempt: Attempt) -> Op[T]:
+    """Return an op whose first request has been taken already; the attempt knows the last one."""
     while True:
+        attempt.sql = request.sql
+        answer = yield request
         try:
             request = op.send(answer)
         except StopIteration as end:
             result: T = end.value
             return result
-        answer = yield request
 
 
 def _stores_now() -> list[Store]:

@@ -110,7 +110,10 @@ def test_500_jobs_through_a_pooler_that_restarts(db: Database, tmp_path: Path) -
             server.stop("immediate")
             server.start()
             # Each a transaction of its own, half of them with a key.
-            ids += [tasks[n % 2].using(key=f"key {n}" if n % 4 < 2 else None).enqueue(number=n).id for n in range(half, JOBS)]
+            ids += [
+                tasks[n % 2].using(key=f"key {n}" if n % 4 < 2 else None).enqueue(number=n).id
+                for n in range(half, JOBS)
+            ]
             jobs = site.wait_ended(ids)
             assert Counter((job.status, job.attempts, job.crashes) for job in jobs) == {("done", 1, 0): JOBS}
             assert site.diary.starts() == Counter(ids), "each job was run once"

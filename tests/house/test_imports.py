@@ -18,7 +18,7 @@ LAYERS = [
     {"params", "settings", "filters", "encoding", "decoding", "codec", "signatures", "secrets", "loop"},
     {"dialects"},
     {"bindings"},
-    {"migrations"},
+    {"migrations", "privileges"},
     {"store"},
     {"tasks", "running", "bulk", "events", "hooks", "places", "rollbacks", "selections", "sessions", "logs"},
     {"registry", "ambient"},

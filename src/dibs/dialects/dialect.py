@@ -21,7 +21,7 @@ from dibs.dialects.here import Here
 from dibs.dialects.people import People
 from dibs.dialects.urls import DatabaseUrl
 from dibs.jobs import Claim, Enqueued, Lane, NewJob, Position, Renewal, Settled, Verdict
-from dibs.ops import Op, Row, Value, fetch
+from dibs.ops import Fetch, Op, Row, Value, fetch
 
 
 class Dialect(People, Here):
@@ -126,6 +126,20 @@ class Dialect(People, Here):
     def has_tables(self) -> Op[bool]:
         rows = yield from fetch(self.HAS_TABLES, alone=True, schema=self.schema, meta=f"{self.prefix}dibs_meta")
         return bool(rows[0][0])
+
+    ACCOUNT: ClassVar[str] = "SELECT CURRENT_USER"
+
+    def may(self, privilege: str, on: str) -> Fetch | None:
+        """Return the question whether this account has a privilege on a table, on SCHEMA or on JOB_IDS.
+
+        It has it if there is a row in the answer. None where nobody needs such a privilege.
+        """
+        del privilege, on
+        return None
+
+    def grant(self, privilege: str, on: str, account: str) -> str:
+        """Return the statement that grants what `may` asks about to an account, as ACCOUNT names it."""
+        return f"GRANT {privilege} ON {self.qualify(on)} TO {account}"
 
     def make_room(self) -> list[str]:
         """Return the statements that come before the first migration, such as making the schema."""

@@ -22,11 +22,11 @@ from dibs.dialects.claims import CLAIM_COLUMNS
 from dibs.dialects.dialect import Dialect
 from dibs.dialects.postgres_enqueuing import PostgresEnqueue
 from dibs.dialects.postgres_lanes import PostgresLanes
-from dibs.dialects.spelling import utc
+from dibs.dialects.spelling import JOB_IDS, SCHEMA, utc
 from dibs.dialects.urls import DatabaseUrl
 from dibs.errors import ReadOnlyDatabase, UnsuitableDatabase
 from dibs.jobs import Claim, Lane, Position, Renewal, Settled, Verdict
-from dibs.ops import Op, Value, execute, fetch
+from dibs.ops import Fetch, Op, Value, execute, fetch
 
 
 class Postgres(PostgresEnqueue, PostgresLanes, Dialect):
@@ -277,8 +277,44 @@ class Postgres(PostgresEnqueue, PostgresLanes, Dialect):
         if number < 120000:
             raise UnsuitableDatabase(f"dibs needs PostgreSQL 12 or later, this is {version}")
 
+    # In the catalogue, which anyone may read: the standard's views leave out what one has no privilege on.
+    HAS_TABLES: ClassVar[str] = """
+        SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = CAST(:schema AS text) AND c.relname = CAST(:meta AS text)
+    """
+
+    MAY_SCHEMA: ClassVar[str] = """
+        SELECT 1 FROM pg_namespace
+        WHERE nspname = CAST(:schema AS text) AND has_schema_privilege(oid, CAST(:privilege AS text))
+    """
+    MAY_TABLE: ClassVar[str] = """
+        SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = CAST(:schema AS text) AND c.relname = CAST(:name AS text) AND CASE
+            WHEN c.relkind = 'S' THEN has_sequence_privilege(c.oid, CAST(:privilege AS text))
+            WHEN CAST(:privilege AS text) = 'DELETE' THEN has_table_privilege(c.oid, CAST(:privilege AS text))
+            ELSE has_any_column_privilege(c.oid, CAST(:privilege AS text)) END
+    """
+
+    def may(self, privilege: str, on: str) -> Fetch:
+        if on == SCHEMA:
+            return Fetch(self.MAY_SCHEMA, {"schema": self.schema, "privilege": privilege})
+        return Fetch(self.MAY_TABLE, {"schema": self.schema, "name": f"{self.prefix}{on}", "privilege": privilege})
+
+    def grant(self, privilege: str, on: str, account: str) -> str:
+        schema = self.quote(self.schema)
+        what = {SCHEMA: f"SCHEMA {schema}", JOB_IDS: f"SEQUENCE {schema}.{self.prefix}{JOB_IDS}"}.get(
+            on, self.qualify(on)
+        )
+        return f"GRANT {privilege} ON {what} TO {self.quote(account)}"
+
     def make_room(self) -> list[str]:
-        return [] if self.schema == "public" else [f"CREATE SCHEMA IF NOT EXISTS {self.quote(self.schema)}"]
+        if self.schema == "public":
+            return []
+        # Not IF NOT EXISTS alone: that wants the privilege to make schemas also where there is nothing to make.
+        name = "'" + self.schema.replace("'", "''") + "'"
+        make = f"CREATE SCHEMA IF NOT EXISTS {self.quote(self.schema)}"
+        missing = f"NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = {name})"
+        return [f"DO $dibs$ BEGIN IF {missing} THEN {make}; END IF; END $dibs$"]
 
     LOCK_MIGRATIONS: ClassVar[str] = "SELECT pg_advisory_xact_lock(hashtext('dibs migrate ' || CAST(:schema AS text)))"
 

@@ -12,6 +12,10 @@ from dibs.ops import Value
 
 TABLES = ("dibs_jobs", "dibs_keys", "dibs_loose_keys", "dibs_duplicates", "dibs_queues", "dibs_chores", "dibs_meta")
 
+#: What privileges can be on beside the tables: the schema, and the sequence that the ids of keyed jobs come from.
+SCHEMA = "schema"
+JOB_IDS = "dibs_jobs_id_seq"
+
 _TABLE = re.compile(rf"(?<!')\b({'|'.join(TABLES)})\b")
 
 

@@ -13,6 +13,7 @@ from dibs import ops
 from dibs.bindings.binding import Binding, OwnConnection
 from dibs.errors import CodeTooOld, SchemaError
 from dibs.ops import Execute, Op, fetch
+from dibs.troubles import Trouble
 
 if TYPE_CHECKING:
     from dibs.dialects.dialect import Dialect
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 SCHEMA = 2
 OLDEST_SCHEMA = 2
 
-_META = "SELECT name, value FROM dibs_meta"
+META = "SELECT name, value FROM dibs_meta"
 
 
 def files(dialect: Dialect) -> list[tuple[int, str, str]]:
@@ -52,7 +53,7 @@ def version(dialect: Dialect, connection: Binding) -> tuple[int, int]:
 
 def recorded(dialect: Dialect) -> Op[tuple[int, int]]:
     """Return what the tables, which must be there, say of themselves: their number, and the oldest code for them."""
-    meta: dict[str, str] = dict((yield from fetch(dialect.qualify(_META), alone=True)))
+    meta: dict[str, str] = dict((yield from fetch(dialect.qualify(META), alone=True)))
     return int(meta.get("schema", 0)), int(meta.get("oldest_code", 0))
 
 
@@ -62,7 +63,18 @@ def require(dialect: Dialect, connection: OwnConnection) -> None:
     if schema < SCHEMA and dialect.migrates_itself:
         migrate(dialect, connection)
         return
+    if schema == 0:
+        _look(dialect, connection)
     refuse(dialect, schema, oldest_code)
+
+
+def _look(dialect: Dialect, connection: OwnConnection) -> None:
+    """Raise what the database says if the tables only seem missing, because this account may not see them."""
+    try:
+        ops.run(recorded(dialect), connection)
+    except Exception as error:
+        if connection.trouble(error) is not Trouble.NO_TABLE:
+            raise
 
 
 def refuse(dialect: Dialect, schema: int, oldest_code: int) -> None:

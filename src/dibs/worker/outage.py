@@ -5,6 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
+
+from dibs.errors import MissingPrivilege
 
 logger = logging.getLogger("dibs")
 
@@ -15,7 +18,9 @@ LONGEST_PAUSE = 1.0
 class Outage:
     """What the threads of a worker know together about the database being away."""
 
-    def __init__(self) -> None:
+    def __init__(self, refused: Callable[[MissingPrivilege], None] = lambda _: None) -> None:
+        """`refused` hears of a privilege that is missing: no waiting will bring it."""
+        self.refused = refused
         self._lock = threading.Lock()
         self._since: float | None = None
         self._failed = 0.0  # the last time
@@ -28,6 +33,8 @@ class Outage:
 
     def failed(self, error: Exception) -> float:
         """Take note that the database could not be used; return for how many seconds to wait before trying again."""
+        if isinstance(error, MissingPrivilege):
+            self.refused(error)
         with self._lock:
             self._failed = time.monotonic()
             if self._since is None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 
 from dibs import migrations
-from dibs.errors import CodeTooOld, DatabaseError, DatabaseUnavailable
+from dibs.errors import CodeTooOld, DatabaseError, DatabaseUnavailable, MissingPrivilege
 from dibs.jobs import Expired
 from dibs.store import Store
 from dibs.worker.health import Beat
@@ -178,7 +178,7 @@ def prune(store: Store, *, until: float | None = None) -> int:
             break
         try:
             number = store.run(partial(store.dialect.prune, ids))
-        except DatabaseUnavailable:
+        except (DatabaseUnavailable, MissingPrivilege):
             raise
         except DatabaseError:
             number = sum(_prune_one(store, job_id) for job_id in ids)
@@ -194,7 +194,7 @@ def prune(store: Store, *, until: float | None = None) -> int:
 def _prune_one(store: Store, job_id: int) -> int:
     try:
         return store.run(lambda: store.dialect.prune([job_id]))
-    except DatabaseUnavailable:
+    except (DatabaseUnavailable, MissingPrivilege):
         raise
     except DatabaseError as error:
         logger.info("job %d can't be pruned yet: %s", job_id, error)

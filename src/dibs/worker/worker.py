@@ -17,9 +17,10 @@ from types import FrameType, TracebackType
 from typing import Any, Self, TypedDict
 
 from dibs.app import Dibs
-from dibs.errors import CodeTooOld, ConfigurationError, DatabaseUnavailable, DibsError, InvalidArgument
+from dibs.errors import ConfigurationError, DatabaseError, DatabaseUnavailable, DibsError, InvalidArgument
 from dibs.logs import mark_records
 from dibs.loop import TaskLoop
+from dibs.privileges import needed_by_worker
 from dibs.settings import LONGEST_LEASE, LONGEST_QUEUE, Seconds, integer, name, seconds
 from dibs.store import Store
 from dibs.worker.allowance import Allowance
@@ -145,9 +146,9 @@ class Worker:
         """Work until `stop()` is called, or in a burst until there is nothing left.
 
         With `signals` (in the main thread only) SIGTERM and SIGINT stop it, and a second one ends the process at
-        once. While the database cannot be reached it waits. Raises SchemaError, ReadOnlyDatabase or
-        UnsuitableDatabase when it finds a database that it cannot work on at the start; CodeTooOld also later, after
-        it has stopped, when the tables were migrated to what this code is too old for.
+        once. While the database cannot be reached it waits. Raises SchemaError, ReadOnlyDatabase, MissingPrivilege or
+        UnsuitableDatabase when it finds a database that it cannot work on at the start; also later, after it has
+        stopped, CodeTooOld when the tables were migrated to what this code is too old for, and MissingPrivilege.
         """
         if inside_a_process():
             raise ConfigurationError(
@@ -236,7 +237,7 @@ class Worker:
     # -- the run ---------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        outage = Outage()
+        outage = Outage(self._refused)
         self.health.begins(outage)
         if not self._database_is_there(outage):
             return
@@ -272,9 +273,7 @@ class Worker:
         leases = Leases(store("leases"), holdings, outage, worker=self.name, lease=self.lease)
         upkeep_store = store("upkeep", gap=max(3 * tick_for(self.lease), 1.0))
         tell = partial(tell_expired, self.app)
-        upkeep = Upkeep(
-            upkeep_store, outage, lease=self.lease, woke=fetcher.wake, tell=tell, refused=self._refused_by_schema
-        )
+        upkeep = Upkeep(upkeep_store, outage, lease=self.lease, woke=fetcher.wake, tell=tell, refused=self._refused)
         parts: list[Leases | Upkeep | Wakeups] = [leases, upkeep]
         if self.app.dialect.channel is not None and self.app.notify:
             listening = store("wakeups")
@@ -337,7 +336,7 @@ class Worker:
         self._failure = self._failure or error
         self.stop()
 
-    def _refused_by_schema(self, error: CodeTooOld) -> None:
+    def _refused(self, error: DatabaseError) -> None:
         if self._failure is None:
             logger.error("worker %s stops: %s", self.name, error)
             self._fail(error)
@@ -365,6 +364,7 @@ class Worker:
             while not self._stopping.is_set():
                 try:
                     store.run(self.app.dialect.paused)
+                    store.require(needed_by_worker())
                 except DatabaseUnavailable as error:
                     # Not by waiting for the event: a signal's handler sets it, in this thread, which may hold its lock.
                     again = time.monotonic() + outage.failed(error)
