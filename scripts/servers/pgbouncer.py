@@ -1,7 +1,7 @@
 """PgBouncer: a pooler in front of a PostgreSQL server that runs already. It has no data, only its settings.
 
-    with running("postgres") as server, running("pgbouncer", options={"server": server.url}) as pooler:
-        connect(pooler.url)
+with running("postgres") as server, running("pgbouncer", options={"server": server.url}) as pooler:
+    connect(pooler.url)
 """
 
 from __future__ import annotations

@@ -250,6 +250,7 @@ def held(ground: Ground, sql: str) -> Iterator[None]:
         holder.begin()
         holder.answer(Fetch(ground.dialect.qualify(sql), {}))
         yield
+        holder.rollback()
     finally:
         holder.close()
 

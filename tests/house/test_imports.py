@@ -13,7 +13,7 @@ from house.sources import PACKAGE, name_of, python_files, tree
 #: From what all may know to what nobody need know. A package stands for all that is in it.
 LAYERS = [
     {"errors"},
-    {"states", "limits", "troubles", "tracebacks", "written"},
+    {"states", "limits", "troubles", "tracebacks", "stored", "written"},
     {"retries", "jobs", "ops"},
     {"params", "settings", "filters", "encoding", "decoding", "codec", "signatures", "secrets", "loop"},
     {"dialects"},
