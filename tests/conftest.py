@@ -18,6 +18,8 @@ T = TypeVar("T")
 #: Tests of tools and frameworks around dibs, which take long: on one version of each database. What an older or newer
 #: version does differently shows in all others; scripts/matrix runs everything on every version.
 ON_ONE_VERSION = (
+    "anomaly/test_grants.py",
+    "anomaly/test_passwords.py",
     "contrib/django",
     "testing",
     "worker/test_bench.py",

@@ -19,25 +19,35 @@ from dibs.troubles import Trouble
 #: A privilege, and what it is on: a table without its prefix, SCHEMA, or JOB_IDS.
 Privilege = tuple[str, str]
 
-#: What a worker can't do without. It is looked for at the start: some of it is first needed minutes later. To lock rows
-#: takes UPDATE, also where they are deleted afterwards.
+#: What a worker can't do without, on every database. It is looked for at the start: some of it is first needed
+#: minutes later.
 WORKER: dict[str, tuple[str, ...]] = {
     "dibs_jobs": ("SELECT", "UPDATE", "DELETE"),
-    "dibs_keys": ("SELECT", "UPDATE", "DELETE"),
-    "dibs_loose_keys": ("SELECT", "INSERT", "UPDATE", "DELETE"),
-    "dibs_duplicates": ("SELECT", "INSERT", "UPDATE", "DELETE"),
+    "dibs_keys": ("SELECT", "DELETE"),
+    "dibs_loose_keys": ("SELECT",),
+    "dibs_duplicates": ("SELECT", "INSERT", "DELETE"),
     "dibs_queues": ("SELECT",),
     "dibs_chores": ("SELECT", "UPDATE"),
     "dibs_meta": ("SELECT",),
 }
 
-_WRITES = {"INSERT": "INSERT INTO {}", "UPDATE": "UPDATE {}", "DELETE": "DELETE FROM {}"}
+#: What making tables takes, where it is asked about as a whole.
+TO_MIGRATE: list[Privilege] = [("USAGE", SCHEMA), ("CREATE", SCHEMA)]
+
+LOCKED = ("dibs_keys", "dibs_loose_keys", "dibs_duplicates")
+
+_WRITES = {"INSERT": r"\bINTO {}", "UPDATE": r"\bUPDATE {}", "DELETE": r"\bDELETE FROM {}"}
 _READS = re.compile(r"RETURNING|ON CONFLICT|ON DUPLICATE")
 _LOCKS = re.compile(r"FOR (?:NO KEY )?UPDATE")
 
 
-def needed_by_worker() -> list[Privilege]:
-    return [("USAGE", SCHEMA), *((each, table) for table, several in WORKER.items() for each in several)]
+def needed_by_worker(dialect: Dialect) -> list[Privilege]:
+    needed = [("USAGE", SCHEMA), *((each, table) for table, several in WORKER.items() for each in several)]
+    needed += [(dialect.locking(table), table) for table in ("dibs_loose_keys", "dibs_duplicates")]
+    if dialect.frees_keys_later:
+        needed += [(dialect.locking("dibs_keys"), "dibs_keys")]
+        needed += [(each, "dibs_loose_keys") for each in ("INSERT", "DELETE")]
+    return list(dict.fromkeys(needed))
 
 
 def needed_for(dialect: Dialect, sql: str) -> list[Privilege]:
@@ -51,7 +61,8 @@ def needed_for(dialect: Dialect, sql: str) -> list[Privilege]:
         for verb, form in _WRITES.items()
         if re.search(rf"\b{form.format(re.escape(tables[table]))}\b", text)
     ]
-    locked = [("UPDATE", table) for table in read if _LOCKS.search(text) and f"FROM {tables[table]}" in text]
+    locks = _LOCKS.search(text) is not None
+    locked = [(dialect.locking(table), table) for table in read if locks and table in ("dibs_jobs", *LOCKED)]
     ids = [("USAGE", JOB_IDS)] if "nextval(" in text else []
     # What is only appended to is not read.
     appended = (

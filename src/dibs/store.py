@@ -197,11 +197,12 @@ class Store:
         pause = min(FIRST_PAUSE * 2 ** (attempt.number - 1), LONGEST_PAUSE)
         time.sleep(pause * self._dice.uniform(0.5, 1.5))
 
-    def _deny(self, error: Exception, connection: OwnConnection, sql: str) -> None:
-        """Close the connection; raise MissingPrivilege if it can be found out what the statement lacks."""
+    def _deny(self, error: Exception, connection: OwnConnection, work: str | Iterable[privileges.Privilege]) -> None:
+        """Close the connection; raise MissingPrivilege if it can be found out what the work, or a statement, lacks."""
         try:
             connection.rollback()
-            lacking = privileges.missing(self.dialect, connection, privileges.needed_for(self.dialect, sql))
+            needed = privileges.needed_for(self.dialect, work) if isinstance(work, str) else work
+            lacking = privileges.missing(self.dialect, connection, needed)
             denied = privileges.error_for(self.dialect, connection, lacking, str(error).strip()) if lacking else None
         except Exception:  # noqa: BLE001 - what the database said has to do then
             denied = None
@@ -258,7 +259,10 @@ class Store:
                 ops.run(self.dialect.suitable(), connection)
                 return migrations.migrate(self.dialect, connection)
             except Exception as error:  # noqa: BLE001 - raised again as what it means
-                self._raise(connection.trouble(error), error)
+                trouble = connection.trouble(error)
+                if trouble is Trouble.DENIED:
+                    self._deny(error, connection, privileges.TO_MIGRATE)
+                self._raise(trouble, error)
             finally:
                 connection.close()
 

@@ -113,6 +113,10 @@ def with_login(url: str, user: str, password: str) -> str:
     return urlunsplit(parts._replace(netloc=f"{user}:{quote(password, safe='')}@{host}"))
 
 
+#: How many of those below have only a wrong login.
+LOGINS = 2
+
+
 def wrong_in_each_way(url: str) -> list[str]:
     """Return URLs with the password in which something else is wrong, or the password is; and half-written ones."""
     parts = urlsplit(url)
@@ -141,10 +145,11 @@ def test_what_commands_and_errors_say(url: str, dibs: Command, caplog: pytest.Lo
     caplog.set_level("DEBUG")
     said = [dibs(*command, "--url", url) for command in COMMANDS if command != ("verify",)]
     assert [ended.code for ended in said[:4]] == [0, 0, 0, 0]
-    for wrong in wrong_in_each_way(url):
+    for number, wrong in enumerate(wrong_in_each_way(url)):
         said += [ended := dibs("status", "--url", wrong)]
-        assert ended.code in (2, 3), (wrong, ended)
-        assert len(ended.err.strip().splitlines()) == 1, ended.err
+        # A server may let in everybody who comes from its own machine.
+        assert ended.code in ((0, 3) if number < LOGINS else (2, 3)), (wrong, ended)
+        assert len(ended.err.strip().splitlines()) == (ended.code != 0), ended.err
         try:
             app = Dibs(wrong)
             assert found_in(f"{app!r} {app.url} {app.url!r}") == []

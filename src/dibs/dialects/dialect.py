@@ -36,6 +36,8 @@ class Dialect(People, Here):
     migrates_itself: ClassVar[bool] = False  # an embedded database has no administrator to do it
     #: Takes a keyed enqueue more than one writing statement? Then it is refused on a connection in autocommit.
     keys_take_a_transaction: ClassVar[bool] = True
+    #: Are keys that somebody's transaction holds written down, to be let go of later?
+    frees_keys_later: ClassVar[bool] = False
     #: Where the database can tell waiting workers of new jobs: the name to listen under.
     channel: str | None = None
 
@@ -137,6 +139,11 @@ class Dialect(People, Here):
         del privilege, on
         return None
 
+    def locking(self, table: str) -> str:
+        """Return the privilege that locking rows of a table takes, beside SELECT."""
+        del table
+        return "UPDATE"
+
     def grant(self, privilege: str, on: str, account: str) -> str:
         """Return the statement that grants what `may` asks about to an account, as ACCOUNT names it."""
         return f"GRANT {privilege} ON {self.qualify(on)} TO {account}"
@@ -144,6 +151,9 @@ class Dialect(People, Here):
     def make_room(self) -> list[str]:
         """Return the statements that come before the first migration, such as making the schema."""
         return []
+
+    #: Has this session wait for a table's lock for a moment only, until the transaction or the session ends.
+    hurry: ClassVar[tuple[str, ...]] = ()
 
     def lock_migrations(self) -> Op[None]:
         """Wait until no other process migrates this schema."""

@@ -49,6 +49,7 @@ class InnoDB(Dialect):
 
     family = "mysql"
     idle_poll = timedelta(seconds=0.5)
+    frees_keys_later = True
 
     spelling: ClassVar[dict[str, str]] = {
         "now": "UTC_TIMESTAMP(6)",
@@ -150,9 +151,14 @@ class InnoDB(Dialect):
         values = {"schema": self.schema, "name": f"{self.prefix}{on}", "privilege": privilege.lower()}
         return Fetch(self.MAY, values)
 
+    def locking(self, table: str) -> str:
+        return "UPDATE" if table == "dibs_jobs" else "DELETE"  # either will do; there, what is locked is deleted next
+
     def grant(self, privilege: str, on: str, account: str) -> str:
         user, _, host = account.rpartition("@")
         return super().grant(privilege, on, f"'{user}'@'{host}'")
+
+    hurry = ("SET SESSION lock_wait_timeout = 1",)  # seconds, and no less
 
     LOCK_MIGRATIONS: ClassVar[str] = "SELECT GET_LOCK(:name, 31536000)"  # MariaDB knows no "for ever"
     UNLOCK_MIGRATIONS: ClassVar[str] = "SELECT RELEASE_LOCK(:name)"

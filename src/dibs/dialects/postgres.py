@@ -316,6 +316,8 @@ class Postgres(PostgresEnqueue, PostgresLanes, Dialect):
         missing = f"NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = {name})"
         return [f"DO $dibs$ BEGIN IF {missing} THEN {make}; END IF; END $dibs$"]
 
+    hurry = ("SET LOCAL lock_timeout = '500ms'",)
+
     LOCK_MIGRATIONS: ClassVar[str] = "SELECT pg_advisory_xact_lock(hashtext('dibs migrate ' || CAST(:schema AS text)))"
 
     def lock_migrations(self) -> Op[None]:

@@ -364,7 +364,7 @@ class Worker:
             while not self._stopping.is_set():
                 try:
                     store.run(self.app.dialect.paused)
-                    store.require(needed_by_worker())
+                    store.require(needed_by_worker(self.app.dialect))
                 except DatabaseUnavailable as error:
                     # Not by waiting for the event: a signal's handler sets it, in this thread, which may hold its lock.
                     again = time.monotonic() + outage.failed(error)
