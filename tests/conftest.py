@@ -19,6 +19,7 @@ T = TypeVar("T")
 #: version does differently shows in all others; scripts/matrix runs everything on every version.
 ON_ONE_VERSION = (
     "anomaly/test_grants.py",
+    "anomaly/test_migrating.py",
     "anomaly/test_passwords.py",
     "contrib/django",
     "testing",
