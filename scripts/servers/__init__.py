@@ -8,6 +8,8 @@
         server.start()      # recovers, on the same port
         with server.replica() as standby:
             connect(standby.user_url)
+        with running("pgbouncer", options={"server": server.url}) as pooler:
+            connect(pooler.url)
 
 They listen on 127.0.0.1 only, and end with the process that started them, also if that is killed.
 `python scripts/servers --help` does the same for any command.

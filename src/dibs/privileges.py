@@ -61,14 +61,14 @@ def needed_for(dialect: Dialect, sql: str) -> list[Privilege]:
         for verb, form in _WRITES.items()
         if re.search(rf"\b{form.format(re.escape(tables[table]))}\b", text)
     ]
-    locks = _LOCKS.search(text) is not None
-    locked = [(dialect.locking(table), table) for table in read if locks and table in ("dibs_jobs", *LOCKED)]
+    only_read = [table for table in ("dibs_jobs", *LOCKED) if table in read and table not in {on for _, on in written}]
+    locked = [(dialect.locking(table), table) for table in only_read] if _LOCKS.search(text) else []
     ids = [("USAGE", JOB_IDS)] if "nextval(" in text else []
     # What is only appended to is not read.
     appended = (
         set()
         if _READS.search(text)
-        else {table for table in read if text.count(tables[table]) == text.count(f"INSERT INTO {tables[table]}")}
+        else {table for table in read if text.count(tables[table]) == text.count(f"INTO {tables[table]}")}
     )
     selected = [("SELECT", table) for table in read if table not in appended]
     return list(dict.fromkeys([("USAGE", SCHEMA), *ids, *written, *locked, *selected]))

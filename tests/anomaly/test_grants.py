@@ -352,6 +352,7 @@ def test_a_worker_process(ground: Ground, tmp_path: Path) -> None:
     At its start, too, it says what is missing and ends. Nothing has got into the schema of the search path.
     """
     ground.empty()
+    ground.app("worker")
     admin = ground.app("admin")
     done, again = note_of(admin).using(key="done").enqueue(number=1), admin.task(name="again")(lambda: None).enqueue()
     note_of(admin).using(key="done").enqueue(number=1)
@@ -382,6 +383,7 @@ def test_a_worker_process(ground: Ground, tmp_path: Path) -> None:
     finally:
         worker.kill()
         worker.wait()
+        print(log.read_text())  # shown if the test failed
     assert "GRANT UPDATE ON" in log.read_text()
 
     chores = Grant("UPDATE", update.on.replace("dibs_jobs", "dibs_chores"))
