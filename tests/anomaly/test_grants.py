@@ -46,7 +46,7 @@ def note(number: int = 0) -> int:
 
 @app.task(name="again")
 def again() -> None:
-    if current_job().attempt == 1:
+    if current_job().attempts == 1:
         raise Retry("the first time", delay=0)
 """
 
