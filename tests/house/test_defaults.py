@@ -20,6 +20,7 @@ from dibs import (
     bulk,
     events,
     hooks,
+    migrations,
     retries,
     secrets,
     selections,
@@ -158,6 +159,10 @@ CONSTANTS = {
     "a secret value in an error's text": f"from {secrets.SHORTEST} characters on",
     "connections of a process": f"{inspect.signature(Dibs.new_store).parameters['size'].default} at most",
     "connecting": seconds(own_pymysql.CONNECT_TIMEOUT),
+    "`dibs migrate` waits for a table": (
+        f"PostgreSQL 0.5 s, MySQL and MariaDB 1 s; then {seconds(migrations.PAUSE)} for those who wait behind it, "
+        f"{migrations.TRIES} times"
+    ),
     "waiting for a lock": f"{own_sqlite3.BUSY_TIMEOUT // 1000} s on every database",
     "idle in a transaction": (
         f"PostgreSQL and MariaDB {own_pymysql.MARIADB_SETTINGS['idle_transaction_timeout']} s; "

@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from dibs.errors import ConfigurationError
+from dibs.limits import problem_with_text
 
 #: What each scheme means. The part after a `+` (a driver of SQLAlchemy's) says how to read the parameters.
 SCHEMES = {
@@ -89,6 +90,8 @@ def parse(text: str) -> DatabaseUrl:
             f"not a database URL that dibs knows ({shown}): write one of {known} such as {EXAMPLE}"
         )
     driver = written.partition("+")[2].lower()
+    if problem := problem_with_text(unquote(rest)):
+        raise ConfigurationError(f"the {scheme}:// URL {problem}")
     if scheme == "sqlite":
         return _file(rest, driver)
     try:
