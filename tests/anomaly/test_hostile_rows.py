@@ -71,8 +71,8 @@ ODD = (
 def insert(db: Database, task: str, payload: str, **columns: str) -> None:
     """Write a row as somebody does who may write to the table, but not through dibs."""
     values = {"task": task, "payload": payload, **columns}
-    cast = (lambda name: f"CAST(:{name} AS json)") if db.kind == "postgres" else (lambda name: f":{name}")
-    said = ", ".join(f":{name}" if name == "task" else cast(name) for name in values)
+    typed = "CAST(:{} AS json)" if db.kind == "postgres" else ":{}"
+    said = ", ".join(f":{name}" if name == "task" else typed.format(name) for name in values)
     now = {"postgres": "now()", "sqlite": "strftime('%Y-%m-%d %H:%M:%f', 'now')"}.get(db.kind, "UTC_TIMESTAMP(6)")
     db.ask(
         Execute(
