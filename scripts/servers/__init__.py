@@ -10,6 +10,8 @@
             connect(url_of(server, standby))
             server.kill()
             standby.promote()   # with all that was committed
+        with running("pgbouncer", options={"server": server.url}) as pooler:
+            connect(pooler.url)
 
 They listen on 127.0.0.1 only, and end with the process that started them, also if that is killed.
 `python scripts/servers --help` does the same for any command.

@@ -57,7 +57,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python scripts/servers", description=what)
     actions = parser.add_subparsers(dest="action", required=True)
     one = actions.add_parser("run", help="run a command with servers; their URLs are in DIBS_TEST_<KIND>_URL")
-    one.add_argument("targets", nargs="+", metavar="kind[@version]", help="postgres, mysql, mariadb@11.8")
+    one.add_argument(
+        "targets",
+        nargs="+",
+        metavar="kind[@version]",
+        help="postgres, mysql, mariadb@11.8; pgbouncer stands before postgres",
+    )
     one.add_argument("--durable", action="store_true", help="each commit is on the disk, as in production")
     one.add_argument("-o", dest="options", action="append", default=[], metavar="kind.option=value")
     one.add_argument("--strict", action="store_true", help="fail if one of the servers can't be had")

@@ -6,12 +6,12 @@ import os
 import socket
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from servers.catalogue import DEFAULTS, TITLES, engine
+from servers.catalogue import BEFORE, DEFAULTS, TITLES, engine
 from servers.engine import Options
 from servers.errors import Unavailable
 from servers.server import Server
@@ -63,6 +63,8 @@ def berths(targets: Sequence[str]) -> list[Berth]:
         kind, _, version = target.partition("@")
         if kind not in DEFAULTS:
             raise ValueError(f"no such database: {kind} ({', '.join(DEFAULTS)})")
+        if (behind := BEFORE.get(kind)) and behind not in {each.partition("@")[0] for each in targets}:
+            raise ValueError(f"{kind} stands before a server: ask for {behind} too")
         version = version or DEFAULTS[kind]
         first = kind not in {berth.kind for berth in found}
         name = kind.upper() if first else f"{kind.upper()}_{version.partition('.')[0]}"
@@ -82,7 +84,10 @@ def fleet(
 
     def start(berth: Berth) -> Server:
         programs = engine(berth.kind, berth.version)
-        server = Server(programs, durable=durable, options=(options or {}).get(berth.kind))
+        more: Options = (options or {}).get(berth.kind) or {}
+        if berth.kind in BEFORE:
+            more = {"server": url_behind(berth), **more}
+        server = Server(programs, durable=durable, options=more)
         try:
             server.start()
         except BaseException:
@@ -90,13 +95,21 @@ def fleet(
             raise
         return server
 
+    def url_behind(berth: Berth) -> str:
+        """Return the URL of the server that this one stands before, which was started, or given, before it."""
+        behind = next(each for each in wanted if each.kind == BEFORE[berth.kind])
+        return behind.given or starting[behind].result().url
+
+    starting: dict[Berth, Future[Server]] = {}
     with ExitStack() as ending:
-        with ThreadPoolExecutor(max_workers=max(len(to_start), 1)) as starters:
-            starting = {berth: starters.submit(start, berth) for berth in to_start}
-        # Those that did start are ended, whatever became of the others.
-        for future in starting.values():
-            if future.exception() is None:
-                ending.callback(future.result().close)
+        for first in (True, False):
+            now = [berth for berth in to_start if (berth.kind not in BEFORE) == first]
+            with ThreadPoolExecutor(max_workers=max(len(now), 1)) as starters:
+                starting |= {berth: starters.submit(start, berth) for berth in now}
+            # Those that did start are ended, whatever became of the others; the last ones first.
+            for berth in now:
+                if starting[berth].exception() is None:
+                    ending.callback(starting[berth].result().close)
         for berth in wanted:
             if berth.given:
                 urls[berth.variable] = berth.given

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from servers import running
-from servers.catalogue import DEFAULTS, TITLES, VERSIONS
+from servers.catalogue import BEFORE, TITLES, VERSIONS
 from servers.errors import Unavailable
 from servers.places import cache, readable_folder
 
@@ -59,14 +59,15 @@ def wanted(targets: Sequence[str]) -> list[tuple[str, str]]:
     [('mariadb', '10.11'), ('mariadb', '11.8'), ('postgres', '14')]
     """
     found: list[tuple[str, str]] = []
-    for target in targets or (*VERSIONS, SQLITE):
+    databases = [kind for kind in VERSIONS if kind not in BEFORE]
+    for target in targets or (*databases, SQLITE):
         kind, _, version = target.partition("@")
         if kind == SQLITE:
             found.append((SQLITE, sqlite3.sqlite_version))
-        elif kind in DEFAULTS:
+        elif kind in databases:
             found += [(kind, each) for each in ([version] if version else VERSIONS[kind])]
         else:
-            raise ValueError(f"no such database: {kind} ({', '.join((*DEFAULTS, SQLITE))})")
+            raise ValueError(f"no such database: {kind} ({', '.join((*databases, SQLITE))})")
     return found
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dibs.errors import JobNotFound as JobNotFound
     from dibs.errors import KeyTaken as KeyTaken
     from dibs.errors import LostClaim as LostClaim
+    from dibs.errors import MissingPrivilege as MissingPrivilege
     from dibs.errors import OutcomeUnknown as OutcomeUnknown
     from dibs.errors import ReadOnlyDatabase as ReadOnlyDatabase
     from dibs.errors import Release as Release
@@ -67,6 +68,7 @@ _HOMES = {
         "JobNotFound",
         "KeyTaken",
         "LostClaim",
+        "MissingPrivilege",
         "OutcomeUnknown",
         "ReadOnlyDatabase",
         "Release",

@@ -75,6 +75,23 @@ class UnsuitableDatabase(DatabaseError):
     """The server is set in a way on which a queue cannot be run."""
 
 
+class MissingPrivilege(DatabaseError):
+    """The account that dibs connects with lacks privileges.
+
+    `grants` are the statements that give them to `account`; where it could not be found out which these are, there are
+    none, and the text has what the database said.
+    """
+
+    def __init__(self, account: str, grants: Sequence[str], said: str = "") -> None:
+        self.account = account
+        self.grants = list(grants)
+        text = f"a privilege is missing: {said}"
+        if grants:
+            text = f"the account {account} lacks privileges, have them granted: {'; '.join(grants)}"
+            text += f" (the database said: {said})" if said else ""
+        super().__init__(text)
+
+
 class OutcomeUnknown(DatabaseError):
     """The connection was lost while a commit was under way: it may have happened or not.
 

@@ -20,12 +20,11 @@ from datetime import UTC, datetime
 from queue import SimpleQueue
 from typing import Any, Literal, get_args
 
-import msgspec
-
 from dibs.errors import ConfigurationError
 from dibs.jobs import Cancelled, Enqueued, NewJob
 from dibs.loop import TaskLoop
 from dibs.secrets import scrubbed, unstamped
+from dibs.stored import value_of
 
 logger = logging.getLogger("dibs")
 
@@ -208,4 +207,5 @@ def names_checked(names: tuple[Any, ...]) -> tuple[EventName, ...]:
 
 def meta_from(text: str | bytes | None) -> dict[str, Any]:
     """Return a row's meta as what the hooks put into it."""
-    return (unstamped(msgspec.json.decode(text))[0] or {}) if text else {}
+    meta = unstamped(value_of(text))[0]
+    return meta if isinstance(meta, dict) else {}

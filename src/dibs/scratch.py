@@ -84,11 +84,13 @@ def _tables(app: Dibs, say: Callable[[str], None]) -> Iterator[Place]:
 
 
 def _remove_leftovers(app: Dibs, say: Callable[[str], None]) -> None:
-    connection = app.store.open()
+    connection, holder = app.store.open(), app.store.open()
     try:
         here = measuring(app.dialect)
         for prefix, tables in ops.run(here.tables(), connection).items():
-            if not ops.run(here.hold(prefix), connection):
+            holder.rollback()
+            holder.begin()
+            if not ops.run(here.hold(prefix), holder):
                 continue
             try:
                 ops.run(here.drop(tables), connection)
@@ -99,6 +101,7 @@ def _remove_leftovers(app: Dibs, say: Callable[[str], None]) -> None:
             else:
                 say(f"removed the tables {prefix}…, which a run that was killed has left over")
     finally:
+        holder.close()
         connection.close()
 
 
@@ -119,13 +122,14 @@ def _drop(app: Dibs, prefix: str) -> None:
 
 
 class _Held:
-    """A lock under the prefix's name, on a connection that stays open."""
+    """A lock under the prefix's name, in a transaction that stays open: a pooler would lend the session to others."""
 
     def __init__(self, app: Dibs, prefix: str) -> None:
         self._connection: OwnConnection = app.store.open()
         self._measured = measuring(app.dialect)
         self._over = threading.Event()
         try:
+            self._connection.begin()
             if not ops.run(self._measured.hold(prefix), self._connection):
                 raise DatabaseUnavailable(f"the lock for the tables {prefix}… was not to be had")
         except BaseException:

@@ -85,7 +85,8 @@ def unstamped(meta: Any) -> tuple[Any, list[str]]:
     if not isinstance(meta, dict) or NAMES not in meta:
         return meta, []
     rest = {name: value for name, value in meta.items() if name != NAMES}
-    return rest or None, list(meta[NAMES])
+    names = meta[NAMES] if isinstance(meta[NAMES], list) else []
+    return rest or None, [name for name in names if isinstance(name, str)]
 
 
 def masked(payload: Any, names: Iterable[str]) -> Any:

@@ -11,16 +11,18 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import NoReturn, TypeVar
 from weakref import WeakSet
 
-from dibs import migrations, ops
+from dibs import migrations, ops, privileges
 from dibs.bindings.binding import OwnConnection
 from dibs.dialects.dialect import Dialect
 from dibs.errors import (
     DatabaseError,
     DatabaseUnavailable,
+    MissingPrivilege,
     OutcomeUnknown,
     ReadOnlyDatabase,
     SchemaError,
@@ -42,7 +44,8 @@ LOCKED_TRIES = 4
 #: A server that takes no writes is not asked as often either: if a new connection leads to the same one, it says so.
 READ_ONLY_TRIES = 4
 
-#: A connection idle for longer is asked a question before work that must not be sent twice goes over it.
+#: A connection idle for longer is asked a question before work that must not be sent twice goes over it; so is one on
+#: which something has come that nobody asked for: that the server is being stopped, or the end.
 FRESH = 1.0
 
 #: Connections of a parent process, kept from being closed by their finalizers in the child: the parent uses them.
@@ -58,6 +61,18 @@ FORK_WAITS = 5.0
 
 class RowLocked(DatabaseError):
     """Somebody's transaction holds a row that was wanted in haste."""
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One attempt at an op, for whoever has to say what an error in it means."""
+
+    number: int
+    of: int
+    once: bool
+    generation: int
+    committing: bool = False  # its effects may be there although we see an error
+    sql: str = ""  # the statement that was sent last
 
 
 class Store:
@@ -148,19 +163,17 @@ class Store:
                 self.asked = time.monotonic()
 
     def _run(self, make: Callable[[], Op[T]], *, once: bool, tries: int, haste: bool) -> T:
-        for attempt in range(1, tries + 1):
+        for number in range(1, tries + 1):
             generation = self.generation
             connection = self._take(fresh=once)
-            committing = [False]
+            attempt = Attempt(number, tries, once, generation)
             try:
-                result = self._transact(connection, make(), committing)
+                result = self._transact(connection, make(), attempt)
             except Exception as error:
                 if haste and connection.trouble(error) is Trouble.LOCKED:
                     self._roll_back(connection, generation)
                     raise RowLocked(str(error)) from error
-                self._judge(
-                    error, connection, generation, attempt=attempt, tries=tries, once=once, committing=committing[0]
-                )
+                self._judge(error, connection, attempt)
                 continue
             except BaseException:  # Ctrl-C: nobody will end this transaction, and a traceback may keep it alive
                 connection.close()
@@ -169,50 +182,69 @@ class Store:
             return result
         raise AssertionError("the last try either returns or raises")
 
-    def _transact(self, connection: OwnConnection, op: Op[T], committing: list[bool]) -> T:
-        """Run an op; `committing[0]` turns True once its effects may be there although we see an error."""
+    def _transact(self, connection: OwnConnection, op: Op[T], attempt: Attempt) -> T:
         try:
             request = op.send(None)
         except StopIteration as end:
             result: T = end.value
             return result
         if request.alone:
-            committing[0] = True  # the statement is its own commit
-            return ops.run(_resumed(op, request), connection)
+            attempt.committing = True  # the statement is its own commit
+            return ops.run(_resumed(op, request, attempt), connection)
         connection.begin()
-        result = ops.run(_resumed(op, request), connection)
-        committing[0] = True
+        result = ops.run(_resumed(op, request, attempt), connection)
+        attempt.committing = True
         connection.commit()
         return result
 
-    def _judge(
-        self,
-        error: Exception,
-        connection: OwnConnection,
-        generation: int,
-        *,
-        attempt: int,
-        tries: int,
-        once: bool,
-        committing: bool,
-    ) -> None:
+    def _judge(self, error: Exception, connection: OwnConnection, attempt: Attempt) -> None:
         """Return if the op should be tried again, raise what the caller should see otherwise."""
         trouble = connection.trouble(error)
+        if trouble is Trouble.DENIED:
+            self._deny(error, connection, attempt.sql)
+            self._raise(trouble, error)
         if trouble in (Trouble.LOST, Trouble.READ_ONLY):
             self._drop_all(connection)
         else:
-            self._roll_back(connection, generation)
-        if trouble is Trouble.LOST and once and committing:
+            self._roll_back(connection, attempt.generation)
+        if trouble is Trouble.LOST and attempt.once and attempt.committing:
             raise OutcomeUnknown(
                 "the connection was lost while this was being committed: it may have happened or not. "
                 "Look before you repeat it, or give the job a key: then repeating it is safe"
             ) from error
-        tries = min(tries, {Trouble.LOCKED: LOCKED_TRIES, Trouble.READ_ONLY: READ_ONLY_TRIES}.get(trouble, TRIES))
+        tries = {Trouble.LOCKED: LOCKED_TRIES, Trouble.READ_ONLY: READ_ONLY_TRIES}.get(trouble, TRIES)
         again = trouble in (Trouble.LOST, Trouble.READ_ONLY, Trouble.CONFLICT, Trouble.LOCKED)
-        if not again or attempt >= tries:
+        if not again or attempt.number >= min(tries, attempt.of):
             self._raise(trouble, error)
-        pause = min(FIRST_PAUSE * 2 ** (attempt - 1), LONGEST_PAUSE)
+        pause = min(FIRST_PAUSE * 2 ** (attempt.number - 1), LONGEST_PAUSE)
         time.sleep(pause * self._dice.uniform(0.5, 1.5))
+
+    def _deny(self, error: Exception, connection: OwnConnection, work: str | Iterable[privileges.Privilege]) -> None:
+        """Close the connection; raise MissingPrivilege if it can be found out what the work, or a statement, lacks."""
+        try:
+            connection.rollback()
+            needed = privileges.needed_for(self.dialect, work) if isinstance(work, str) else work
+            lacking = privileges.missing(self.dialect, connection, needed)
+            denied = privileges.error_for(self.dialect, connection, lacking, str(error).strip()) if lacking else None
+        except Exception:  # noqa: BLE001 - what the database said has to do then
+            denied = None
+        finally:
+            connection.close()
+        if denied is not None:
+            raise denied from error
+
+    def require(self, needed: Iterable[privileges.Privilege]) -> None:
+        """Raise MissingPrivilege unless the account has all of these; else what a lost connection does."""
+        with self._places:
+            connection = self._take(fresh=False)
+            try:
+                privileges.require(self.dialect, connection, needed)
+            except MissingPrivilege:
+                raise
+            except Exception as error:  # noqa: BLE001 - raised again as what it means
+                self._raise(connection.trouble(error), error)
+            finally:
+                connection.close()
 
     def _raise(self, trouble: Trouble, error: Exception) -> NoReturn:
         if isinstance(error, DatabaseError):
@@ -232,7 +264,7 @@ class Store:
         if trouble is Trouble.LOCKED:
             raise DatabaseUnavailable(f"a lock in the database was not to be had in time: {reason}") from error
         if trouble is Trouble.DENIED:
-            raise DatabaseError(f"a privilege is missing: {reason}") from error
+            raise MissingPrivilege("", [], reason) from error
         if trouble is Trouble.OTHER and not is_of_a_driver(error):
             raise error
         raise DatabaseError(reason) from error
@@ -249,7 +281,10 @@ class Store:
                 ops.run(self.dialect.suitable(), connection)
                 return migrations.migrate(self.dialect, connection)
             except Exception as error:  # noqa: BLE001 - raised again as what it means
-                self._raise(connection.trouble(error), error)
+                trouble = connection.trouble(error)
+                if trouble is Trouble.DENIED:
+                    self._deny(error, connection, privileges.TO_MIGRATE)
+                self._raise(trouble, error)
             finally:
                 connection.close()
 
@@ -279,7 +314,7 @@ class Store:
                 if not self._idle:
                     break
                 connection, since = self._idle.pop()
-            if not fresh or time.monotonic() - since < FRESH:
+            if not fresh or (time.monotonic() - since < FRESH and not connection.unasked()):
                 return connection
             try:
                 connection.answer(ops.Fetch("SELECT 1", {}))
@@ -307,6 +342,8 @@ class Store:
                 migrations.require(self.dialect, connection)
         except Exception as error:  # noqa: BLE001 - raised again as what it means
             trouble = connection.trouble(error)
+            if trouble is Trouble.DENIED:
+                self._deny(error, connection, self.dialect.qualify(migrations.META))
             connection.close()
             self._reachable_since = None
             if trouble is Trouble.LOST and again:
@@ -368,16 +405,16 @@ class Store:
             connection.close()
 
 
-def _resumed(op: Op[T], first: ops.Request) -> Op[T]:
-    """Return an op whose first request has been taken already."""
-    answer = yield first
+def _resumed(op: Op[T], request: ops.Request, attempt: Attempt) -> Op[T]:
+    """Return an op whose first request has been taken already; the attempt knows the last one."""
     while True:
+        attempt.sql = request.sql
+        answer = yield request
         try:
             request = op.send(answer)
         except StopIteration as end:
             result: T = end.value
             return result
-        answer = yield request
 
 
 def _stores_now() -> list[Store]:

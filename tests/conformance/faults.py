@@ -95,6 +95,7 @@ class Failing:
         self.family = real.family
         self.patience = real.patience
         self.may_be_forked = real.may_be_forked
+        self.pooled = real.pooled
 
     def _pass(self, call: Callable[[], T], *, commits: bool) -> T:
         if not self._fault.due():
@@ -129,6 +130,9 @@ class Failing:
 
     def hear(self, timeout: float) -> list[str]:
         return self._real.hear(timeout)
+
+    def unasked(self) -> bool:
+        return self._real.unasked()
 
     def close(self) -> None:
         self._real.close()

@@ -20,6 +20,7 @@ from dibs import (
     bulk,
     events,
     hooks,
+    migrations,
     register,
     retries,
     secrets,
@@ -178,6 +179,10 @@ CONSTANTS = {
         f"± {outage.JITTER:.0%}; all threads of a worker together".replace("%", " %")
     ),
     "tries where a server takes no writes": f"{store.READ_ONLY_TRIES}, each on a new connection",
+    "`dibs migrate` waits for a table": (
+        f"PostgreSQL 0.5 s, MySQL and MariaDB 1 s; then {seconds(migrations.PAUSE)} for those who wait behind it, "
+        f"{migrations.TRIES} times"
+    ),
     "waiting for a lock": f"{own_sqlite3.BUSY_TIMEOUT // 1000} s on every database",
     "idle in a transaction": (
         f"PostgreSQL and MariaDB {own_pymysql.MARIADB_SETTINGS['idle_transaction_timeout']} s; "

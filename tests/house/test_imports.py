@@ -13,14 +13,14 @@ from house.sources import PACKAGE, name_of, python_files, tree
 #: From what all may know to what nobody need know. A package stands for all that is in it.
 LAYERS = [
     {"errors"},
-    {"states", "limits", "troubles", "tracebacks", "written"},
+    {"states", "limits", "troubles", "tracebacks", "stored", "written"},
     {"retries", "jobs", "ops", "register", "metrics"},
     {"params", "settings", "filters", "encoding", "decoding", "codec", "signatures", "secrets", "loop"},
     {"dialects"},
     {"bindings"},
-    {"migrations"},
+    {"migrations", "privileges"},
     {"store"},
-    {"tasks", "running", "bulk", "events", "hooks", "places", "rollbacks", "selections", "logs"},
+    {"tasks", "running", "bulk", "events", "hooks", "places", "rollbacks", "selections", "sessions", "logs"},
     {"registry", "ambient"},
     {"connections", "orders"},
     {"app"},

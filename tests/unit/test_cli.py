@@ -17,7 +17,7 @@ from dibs.cli import secrets
 from dibs.cli.commands import COMMANDS, EPILOG, commands
 from dibs.cli.output import print_table, printable
 from dibs.cli.run import code_of
-from dibs.cli.worker import _without_processes
+from dibs.cli.worker import _for_one
 
 #: One that nobody listens at, for each kind of server.
 NOBODY = [f"{scheme}://shop:s3cr3t@127.0.0.1:1/shop" for scheme in ("postgresql", "mysql", "mariadb")]
@@ -183,9 +183,9 @@ def test_command_is_known_before_click(arguments: list[str], command: str | None
 
 
 def test_arguments_of_one_process() -> None:
-    """A supervised process gets the arguments as they are, without the number of processes."""
-    assert _without_processes(["worker", "--processes", "3", "a:b", "-q", "3"]) == ["worker", "a:b", "-q", "3"]
-    assert _without_processes(["--url", "u", "worker", "--processes=3", "a:b"]) == ["--url", "u", "worker", "a:b"]
+    """A supervised process gets the arguments as they are, without the number of processes, and without the URL."""
+    assert _for_one(["worker", "--processes", "3", "a:b", "-q", "3"]) == ["worker", "a:b", "-q", "3"]
+    assert _for_one(["--url", "u", "worker", "--processes=3", "a:b"]) == ["worker", "a:b"]
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,7 @@ class Counted:
         self._waiting = waiting
         self.family = connection.family
         self.may_be_forked = connection.may_be_forked
+        self.pooled = connection.pooled
         self.statements = 0
         self.commits = 0
 
@@ -114,6 +115,9 @@ class Counted:
 
     def hear(self, timeout: float) -> list[str]:
         return self._connection.hear(timeout)
+
+    def unasked(self) -> bool:
+        return self._connection.unasked()
 
     def close(self) -> None:
         self._connection.close()

@@ -46,6 +46,9 @@ class OwnConnection(Protocol):
     #: (a firewall that forgot it, a proxy that hangs). None waits for ever: for work that may take long.
     patience: float | None
 
+    #: Does a pooler stand between? Then a session on the server may be somebody else's after each transaction.
+    pooled: bool
+
     #: May it be open in this process when that forks? If not it is closed before, since its library keeps by the process
     #: what a child must not inherit.
     may_be_forked: bool
@@ -70,6 +73,9 @@ class OwnConnection(Protocol):
 
         Only where the dialect has a `channel`, and after its `listen`.
         """
+
+    def unasked(self) -> bool:
+        """Has the other side sent something that nobody asked for, as it does when it hangs up? Costs no round trip."""
 
     def close(self) -> None:
         """Close it; never raises."""

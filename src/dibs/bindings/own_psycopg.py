@@ -16,6 +16,7 @@ from psycopg.types.numeric import Int8Dumper
 from psycopg.types.string import TextBinaryLoader, TextLoader
 
 from dibs.bindings.cursors import spelt
+from dibs.bindings.readable import readable
 from dibs.bindings.refusals import reason, unreachable
 from dibs.dialects.urls import DatabaseUrl
 from dibs.errors import ConfigurationError
@@ -188,8 +189,8 @@ class OwnPsycopg:
         ).fetchone()
         self._used, self._planned = 0, time.monotonic()
         self._begin = BEGIN
-        self._pooled = direct == (None,)
-        if self._pooled:
+        self.pooled = direct == (None,)
+        if self.pooled:
             raw.prepare_threshold = None
             self._begin += "".join(f"; SET LOCAL {key} = '{value}'" for key, value in settings.items())
 
@@ -229,7 +230,7 @@ class OwnPsycopg:
             self._cursor.execute(b"ROLLBACK")
 
     def prefer_indexes(self) -> None:
-        if self._pooled:
+        if self.pooled:
             self._begin += "".join(f"; SET LOCAL {key} = off" for key in WITHOUT_INDEX)
         else:
             self._cursor.execute("; ".join(f"SET {key} = off" for key in WITHOUT_INDEX).encode())
@@ -240,6 +241,9 @@ class OwnPsycopg:
             return [told.payload for told in self._raw.notifies(timeout=timeout, stop_after=1)]
         finally:
             self._raw.patience = patience
+
+    def unasked(self) -> bool:
+        return self._raw.closed or readable(self._raw.pgconn.socket)
 
     def close(self) -> None:
         with contextlib.suppress(Exception):

@@ -12,6 +12,7 @@ from pymysql.constants.SERVER_STATUS import SERVER_STATUS_IN_TRANS
 from pymysql.cursors import Cursor
 
 from dibs.bindings.cursors import spelt
+from dibs.bindings.readable import readable
 from dibs.bindings.refusals import odd_parameters, reason, unreachable
 from dibs.dialects.urls import DatabaseUrl
 from dibs.errors import ConfigurationError, DatabaseUnavailable, ReadOnlyDatabase
@@ -199,6 +200,7 @@ class OwnPymysql:
 
     family = "mysql"
     may_be_forked = True
+    pooled = False  # not that one could tell; nothing that a session keeps is relied on
 
     def __init__(self, raw: Any) -> None:
         self._raw = raw
@@ -257,6 +259,9 @@ class OwnPymysql:
 
     def hear(self, timeout: float) -> list[str]:
         raise NotImplementedError("MySQL and MariaDB tell nobody anything")
+
+    def unasked(self) -> bool:
+        return not self._raw.open or readable(self._raw._sock.fileno())
 
     def close(self) -> None:
         with contextlib.suppress(Exception):

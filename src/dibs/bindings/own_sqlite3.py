@@ -141,6 +141,7 @@ class OwnSqlite3:
     # It keeps what it has locked by the process and file: a child would count the parent's locks as its own, write without
     # any, and lose what it wrote when the parent closes. Its mutexes, too, are inherited as they are.
     may_be_forked = False
+    pooled = False
     patience: float | None = None  # there is no peer to wait for; locks have their busy_timeout
 
     def __init__(self, raw: sqlite3.Connection, busy_timeout: float) -> None:
@@ -191,6 +192,9 @@ class OwnSqlite3:
 
     def hear(self, timeout: float) -> list[str]:
         raise NotImplementedError("SQLite tells nobody anything")
+
+    def unasked(self) -> bool:
+        return False
 
     def close(self) -> None:
         with contextlib.suppress(Exception):

@@ -96,8 +96,9 @@ def reason(url: DatabaseUrl, said: str) -> str:
     line = "; ".join(
         part for part in parts if part and not part.startswith("Is the server running on that host")
     ).replace(":;", ":")
-    secrets = {url.password, quote(url.password), quote(url.password, safe="")}
-    for secret in secrets - {"", url.user, url.database}:
+    given = [url.password, *(value for name, value in url.query.items() if name.endswith(("password", "passwd")))]
+    secrets = {spelt for secret in given for spelt in (secret, quote(secret), quote(secret, safe=""))}
+    for secret in sorted(secrets - {"", url.user, url.database}, key=len, reverse=True):
         line = line.replace(secret, "***")
     return line
 

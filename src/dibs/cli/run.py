@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from dibs.cli.commands import commands
-from dibs.cli.secrets import hide_those_in_environment, scrub
+from dibs.cli.secrets import hide_those_in, scrub
 
 FAILED = 1
 USAGE = 2
@@ -28,7 +28,7 @@ def run(arguments: Sequence[str], *, name: str = "dibs", app: object = None, met
     """
     if "_DIBS_COMPLETE" in os.environ:
         commands.main(prog_name="dibs")  # answers the shell, and exits
-    hide_those_in_environment()
+    hide_those_in(arguments)
     try:
         with commands.make_context(name, list(arguments), obj=app) as context:
             context.meta.update(meta or {})

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from urllib.parse import unquote
 
 # As far as the last @: whoever writes a URL by hand does not always escape the one in the password.
-_IN_URL = re.compile(r"(://[^\s:@/]*:)\S*@")
+_IN_URL = re.compile(r"(://[^:@/\n]*:)\S*@")
 _NAMED = re.compile(r"\b((?:ssl)?passw(?:or)?d=)[^\s&'\"]+", re.IGNORECASE)
 
 #: Shorter ones are too likely to be a part of some word; in a URL they are found all the same.
@@ -32,8 +33,11 @@ def scrub(text: str) -> str:
     return text
 
 
-def hide_those_in_environment() -> None:
-    """Never print the passwords of the URLs in the environment."""
+def hide_those_in(arguments: Iterable[str]) -> None:
+    """Never print the passwords of the URLs in the environment and on the command line, wherever they stand there."""
+    for argument in arguments:
+        if "://" in argument:
+            hide(argument)
     for name, value in os.environ.items():
         if name.endswith("DATABASE_URL"):
             hide(value)

@@ -115,9 +115,10 @@ def worker(
         log_to_stderr(level, form=log_format)
         _warn_of_unknown(context)
         program = context.meta.get(PROGRAM, [sys.executable, "-m", "dibs"])
-        command = [*program, *_without_processes(sys.argv[1:])]
+        command = [*program, *_for_one(sys.argv[1:])]
         grace = GRACE if settings["grace"] is None else settings["grace"]
-        several = Supervisor(command, processes=processes, grace=grace, burst=settings["burst"])
+        more = {f"{PREFIX}_URL": context.obj} if isinstance(context.obj, str) else {}
+        several = Supervisor(command, processes=processes, grace=grace, burst=settings["burst"], environment=more)
         with _probes(several.ask, several.families, port):
             code = several.run()
         context.exit(code)
@@ -230,13 +231,14 @@ def _end_anyway() -> None:
     os._exit(0)
 
 
-def _without_processes(arguments: list[str]) -> list[str]:
-    """Return the arguments for one of the processes."""
+def _for_one(arguments: list[str]) -> list[str]:
+    """Return the arguments for one of the processes. The URL, which may have a password in it, is none of them: anybody on
+    the machine may list them."""
     kept = []
     rest = iter(arguments)
     for argument in rest:
-        if argument == "--processes":
+        if argument in ("--processes", "--url"):
             next(rest)
-        elif not argument.startswith("--processes="):
+        elif not argument.startswith(("--processes=", "--url=")):
             kept.append(argument)
     return kept

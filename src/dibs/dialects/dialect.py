@@ -23,7 +23,7 @@ from dibs.dialects.people import People
 from dibs.dialects.register import Register
 from dibs.dialects.urls import DatabaseUrl
 from dibs.jobs import Claim, Enqueued, Lane, NewJob, Position, Renewal, Settled, Verdict
-from dibs.ops import Op, Row, Value, fetch
+from dibs.ops import Fetch, Op, Row, Value, fetch
 
 
 class Dialect(People, Here, Register, Depths):
@@ -38,6 +38,8 @@ class Dialect(People, Here, Register, Depths):
     migrates_itself: ClassVar[bool] = False  # an embedded database has no administrator to do it
     #: Takes a keyed enqueue more than one writing statement? Then it is refused on a connection in autocommit.
     keys_take_a_transaction: ClassVar[bool] = True
+    #: Are keys that somebody's transaction holds written down, to be let go of later?
+    frees_keys_later: ClassVar[bool] = False
     #: Where the database can tell waiting workers of new jobs: the name to listen under.
     channel: str | None = None
 
@@ -143,9 +145,31 @@ class Dialect(People, Here, Register, Depths):
         rows = yield from fetch(self.HAS_TABLES, alone=True, schema=self.schema, meta=f"{self.prefix}dibs_meta")
         return bool(rows[0][0])
 
+    ACCOUNT: ClassVar[str] = "SELECT CURRENT_USER"
+
+    def may(self, privilege: str, on: str) -> Fetch | None:
+        """Return the question whether this account has a privilege on a table, on SCHEMA or on JOB_IDS.
+
+        It has it if there is a row in the answer. None where nobody needs such a privilege.
+        """
+        del privilege, on
+        return None
+
+    def locking(self, table: str) -> str:
+        """Return the privilege that locking rows of a table takes, beside SELECT."""
+        del table
+        return "UPDATE"
+
+    def grant(self, privilege: str, on: str, account: str) -> str:
+        """Return the statement that grants what `may` asks about to an account, as ACCOUNT names it."""
+        return f"GRANT {privilege} ON {self.qualify(on)} TO {account}"
+
     def make_room(self) -> list[str]:
         """Return the statements that come before the first migration, such as making the schema."""
         return []
+
+    #: Has this session wait for a table's lock for a moment only, until the transaction or the session ends.
+    hurry: ClassVar[tuple[str, ...]] = ()
 
     def lock_migrations(self) -> Op[None]:
         """Wait until no other process migrates this schema."""
@@ -154,6 +178,14 @@ class Dialect(People, Here, Register, Depths):
     def unlock_migrations(self) -> Op[None]:
         yield from ()
 
+    def session(self) -> Op[int]:
+        """Return the number of the server's session that serves this connection; only where there is a `channel`."""
+        yield from ()
+        return 0
+
     def listen(self) -> Op[None]:
-        """Hear what `tell` says, on this connection; only where there is a `channel`."""
+        """Hear what `tell` says, on this connection; only where there is a `channel`.
+
+        The session goes on listening whoever has it next, so not where sessions are lent: see `sessions`.
+        """
         yield from ()

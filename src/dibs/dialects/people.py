@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
-import msgspec
-
 from dibs.dialects.selecting import EVERY_ROW, Edge, Selecting
 from dibs.filters import Filter
 from dibs.jobs import RECORD_COLUMNS, Cancelled, JobRecord, Waiting
 from dibs.ops import Op, Row, execute, fetch
 from dibs.secrets import concealed, unstamped
 from dibs.states import State
+from dibs.stored import errors_of, value_of
 
 _RECORD_FIELDS = [name.strip().removesuffix("{as_text}") for name in RECORD_COLUMNS.split(",")]
 _TIMES = {"run_at", "lease_until", "created_at", "started_at", "finished_at", "expires_at", "cancel_requested_at"}
@@ -264,9 +263,8 @@ class People(Selecting):
         values = dict(zip(_RECORD_FIELDS, row, strict=True))
         for name in _TIMES:
             values[name] = self.moment_or_none(values[name])
-        for name in _JSON:
-            values[name] = None if values[name] is None else msgspec.json.decode(values[name])
+        errors = errors_of(values["errors"])
+        values |= {name: value_of(values[name]) for name in _JSON} | {"errors": errors}
         values["meta"], secret = unstamped(values["meta"])
-        values["errors"] = values["errors"] or []
         values["status"] = State(values["status"])
         return JobRecord(**concealed(values, secret), duplicates=duplicates)

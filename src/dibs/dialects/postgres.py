@@ -22,7 +22,7 @@ from dibs.dialects.claims import CLAIM_COLUMNS
 from dibs.dialects.dialect import Dialect
 from dibs.dialects.postgres_enqueuing import PostgresEnqueue
 from dibs.dialects.postgres_lanes import PostgresLanes
-from dibs.dialects.spelling import utc
+from dibs.dialects.spelling import JOB_IDS, SCHEMA, utc
 from dibs.dialects.urls import DatabaseUrl
 from dibs.errors import ReadOnlyDatabase, UnsuitableDatabase
 from dibs.jobs import Claim, Lane, Position, Renewal, Settled, Verdict
@@ -347,13 +347,57 @@ class Postgres(PostgresEnqueue, PostgresLanes, Dialect):
         if number < 120000:
             raise UnsuitableDatabase(f"dibs needs PostgreSQL 12 or later, this is {version}")
 
+    # In the catalogue, which anyone may read: the standard's views leave out what one has no privilege on.
+    HAS_TABLES: ClassVar[str] = """
+        SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = CAST(:schema AS text) AND c.relname = CAST(:meta AS text)
+    """
+
+    MAY_SCHEMA: ClassVar[str] = """
+        SELECT 1 FROM pg_namespace
+        WHERE nspname = CAST(:schema AS text) AND has_schema_privilege(oid, CAST(:privilege AS text))
+    """
+    MAY_TABLE: ClassVar[str] = """
+        SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = CAST(:schema AS text) AND c.relname = CAST(:name AS text) AND CASE
+            WHEN c.relkind = 'S' THEN has_sequence_privilege(c.oid, CAST(:privilege AS text))
+            WHEN CAST(:privilege AS text) = 'DELETE' THEN has_table_privilege(c.oid, CAST(:privilege AS text))
+            ELSE has_any_column_privilege(c.oid, CAST(:privilege AS text)) END
+    """
+
+    def may(self, privilege: str, on: str) -> Fetch:
+        if on == SCHEMA:
+            return Fetch(self.MAY_SCHEMA, {"schema": self.schema, "privilege": privilege})
+        return Fetch(self.MAY_TABLE, {"schema": self.schema, "name": f"{self.prefix}{on}", "privilege": privilege})
+
+    def grant(self, privilege: str, on: str, account: str) -> str:
+        schema = self.quote(self.schema)
+        what = {SCHEMA: f"SCHEMA {schema}", JOB_IDS: f"SEQUENCE {schema}.{self.prefix}{JOB_IDS}"}.get(
+            on, self.qualify(on)
+        )
+        return f"GRANT {privilege} ON {what} TO {self.quote(account)}"
+
     def make_room(self) -> list[str]:
-        return [] if self.schema == "public" else [f"CREATE SCHEMA IF NOT EXISTS {self.quote(self.schema)}"]
+        if self.schema == "public":
+            return []
+        # Not IF NOT EXISTS alone: that wants the privilege to make schemas also where there is nothing to make.
+        name = "'" + self.schema.replace("'", "''") + "'"
+        make = f"CREATE SCHEMA IF NOT EXISTS {self.quote(self.schema)}"
+        missing = f"NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = {name})"
+        return [f"DO $dibs$ BEGIN IF {missing} THEN {make}; END IF; END $dibs$"]
+
+    hurry = ("SET LOCAL lock_timeout = '500ms'",)
 
     LOCK_MIGRATIONS: ClassVar[str] = "SELECT pg_advisory_xact_lock(hashtext('dibs migrate ' || CAST(:schema AS text)))"
 
     def lock_migrations(self) -> Op[None]:
         yield from fetch(self.LOCK_MIGRATIONS, schema=f"{self.schema} {self.prefix}")
+
+    SESSION: ClassVar[str] = "SELECT pg_backend_pid()"
+
+    def session(self) -> Op[int]:
+        rows = yield from fetch(self.SESSION, alone=True)
+        return int(rows[0][0])
 
     def listen(self) -> Op[None]:
         yield from execute(f"LISTEN {self.quote(self.channel or '')}", alone=True)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from dibs.dialects.enqueuing import Key, KeyedEnqueue, alike, jobs_json, payloads_json
+from dibs.dialects.spelling import JOB_IDS
 from dibs.jobs import NewJob
 from dibs.ops import Op, fetch
 
@@ -133,7 +134,7 @@ class PostgresEnqueue(KeyedEnqueue):
             self.ENQUEUE_KEYED,
             jobs=jobs_json(jobs),
             channel=self.channel if tell else None,
-            sequence=f"{self.quote(self.schema)}.{self.prefix}dibs_jobs_id_seq",
+            sequence=f"{self.quote(self.schema)}.{self.prefix}{JOB_IDS}",
         )
         return {(task, key): job_id for task, key, job_id, _ in rows}
 

@@ -21,6 +21,10 @@ TABLES = (
     "dibs_meta",
 )
 
+#: What privileges can be on beside the tables: the schema, and the sequence that the ids of keyed jobs come from.
+SCHEMA = "schema"
+JOB_IDS = "dibs_jobs_id_seq"
+
 _TABLE = re.compile(rf"(?<!')\b({'|'.join(TABLES)})\b")
 
 

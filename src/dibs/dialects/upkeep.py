@@ -19,6 +19,7 @@ from dibs.jobs import Expired, Holder, Lane, Past, Settled
 from dibs.ops import Op, Value, execute, fetch
 from dibs.retries import after_expiry, frees_key, keep
 from dibs.states import State
+from dibs.stored import errors_of
 
 
 class Upkeep(Endings):
@@ -331,6 +332,6 @@ KEPT_ERRORS = 5
 
 def with_error(errors: str | None, *, attempt: int, error: str, at: str | None = None, **more: int) -> str:
     """Return the JSON list of a job's last errors with one more."""
-    kept = msgspec.json.decode(errors) if errors else []
+    kept = errors_of(errors)
     entry = {"attempt": attempt, "error": error} | ({"at": at} if at else {}) | more
     return msgspec.json.encode([*kept, entry][-KEPT_ERRORS:]).decode()

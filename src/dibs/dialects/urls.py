@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from dibs.errors import ConfigurationError
+from dibs.limits import problem_with_text
 
 #: What each scheme means. The part after a `+` (a driver of SQLAlchemy's) says how to read the parameters.
 SCHEMES = {
@@ -98,9 +99,17 @@ def parse(text: str) -> DatabaseUrl:
             f"not a database URL that dibs knows ({shown}): write one of {known} such as {EXAMPLE}"
         )
     driver = written.partition("+")[2].lower()
+    if problem := problem_with_text(unquote(rest)):
+        raise ConfigurationError(f"the {scheme}:// URL {problem}")
     if scheme == "sqlite":
         return _file(rest, driver)
-    parts = urlsplit(f"//{rest}")
+    try:
+        parts = urlsplit(f"//{rest}")
+    except ValueError:  # its text may have the password in it
+        raise ConfigurationError(
+            f"the {scheme}:// URL can't be read: in its user and password write [ as %5B, ] as %5D, and what is no ASCII "
+            "escaped; in its host only an IPv6 address has brackets"
+        ) from None
     if parts.fragment or ("@" in parts.path + parts.query and "@" not in parts.netloc):
         # Nothing of it is printed: what follows may be the rest of a password.
         raise ConfigurationError(
@@ -117,7 +126,9 @@ def parse(text: str) -> DatabaseUrl:
     try:
         port = parts.port if "," not in hosts else None
     except ValueError:
-        raise ConfigurationError(f"the port in the database URL is not a number: {scheme}://…@{hosts}") from None
+        # Without an @ it is a password that somebody took for the end of the user.
+        where = f"{scheme}://…@{hosts}" if user_part else f"{scheme}://…"
+        raise ConfigurationError(f"the port in the database URL is not a number: {where}") from None
     return DatabaseUrl(
         scheme=scheme,
         host=(parts.hostname or "") if "," not in hosts else "",

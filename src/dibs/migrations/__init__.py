@@ -6,6 +6,7 @@ really must. `dibs migrate --sql` prints the same files for whoever may change t
 
 from __future__ import annotations
 
+import time
 from importlib import resources
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from dibs import ops
 from dibs.bindings.binding import Binding, OwnConnection
 from dibs.errors import CodeTooOld, SchemaError
 from dibs.ops import Execute, Op, fetch
+from dibs.troubles import Trouble
 
 if TYPE_CHECKING:
     from dibs.dialects.dialect import Dialect
@@ -21,7 +23,12 @@ if TYPE_CHECKING:
 SCHEMA = 3
 OLDEST_SCHEMA = 2
 
-_META = "SELECT name, value FROM dibs_meta"
+#: How often a migration is begun anew because a table was in use, and the pause (seconds) in which those get on who waited
+#: behind it. Ten minutes and more in all.
+TRIES = 300
+PAUSE = 1.5
+
+META = "SELECT name, value FROM dibs_meta"
 
 
 def files(dialect: Dialect) -> list[tuple[int, str, str]]:
@@ -52,7 +59,7 @@ def version(dialect: Dialect, connection: Binding) -> tuple[int, int]:
 
 def recorded(dialect: Dialect) -> Op[tuple[int, int]]:
     """Return what the tables, which must be there, say of themselves: their number, and the oldest code for them."""
-    meta: dict[str, str] = dict((yield from fetch(dialect.qualify(_META), alone=True)))
+    meta: dict[str, str] = dict((yield from fetch(dialect.qualify(META), alone=True)))
     return int(meta.get("schema", 0)), int(meta.get("oldest_code", 0))
 
 
@@ -62,7 +69,18 @@ def require(dialect: Dialect, connection: OwnConnection) -> None:
     if schema < SCHEMA and dialect.migrates_itself:
         migrate(dialect, connection)
         return
+    if schema == 0:
+        _look(dialect, connection)
     refuse(dialect, schema, oldest_code)
+
+
+def _look(dialect: Dialect, connection: OwnConnection) -> None:
+    """Raise what the database says if the tables only seem missing, because this account may not see them."""
+    try:
+        ops.run(recorded(dialect), connection)
+    except Exception as error:
+        if connection.trouble(error) is not Trouble.NO_TABLE:
+            raise
 
 
 def refuse(dialect: Dialect, schema: int, oldest_code: int) -> None:
@@ -98,20 +116,34 @@ def migrate(dialect: Dialect, connection: OwnConnection) -> list[str]:
     applied = []
     connection.patience = None  # an index on a large table takes its time
     for number, name, text in pending(dialect, connection):
-        connection.begin()
-        try:
-            ops.run(dialect.lock_migrations(), connection)
-            if version(dialect, connection)[0] < number:  # somebody else may have been faster
-                for statement in [*dialect.make_room(), *statements(text)]:
-                    connection.answer(Execute(statement, {}))
-                applied.append(f"{number:04} {name}")
-            connection.commit()
-        except BaseException:
-            connection.rollback()
-            raise
-        finally:
-            ops.run(dialect.unlock_migrations(), connection)
+        for attempt in range(1, TRIES + 1):
+            try:
+                if _apply(dialect, connection, number, text):
+                    applied.append(f"{number:04} {name}")
+                break
+            except Exception as error:
+                if connection.trouble(error) is not Trouble.LOCKED or attempt == TRIES:
+                    raise
+                time.sleep(PAUSE)
     return applied
+
+
+def _apply(dialect: Dialect, connection: OwnConnection, number: int, text: str) -> bool:
+    """Apply one migration; return False where somebody else was faster. Waits for no lock for long: whoever waits to
+    change a table keeps everybody else from it, claims too, as long as one transaction that has used it is open."""
+    connection.begin()
+    try:
+        ops.run(dialect.lock_migrations(), connection)
+        ours = version(dialect, connection)[0] < number
+        for statement in [*dialect.hurry, *dialect.make_room(), *statements(text)] if ours else []:
+            connection.answer(Execute(statement, {}))
+        connection.commit()
+    except BaseException:
+        connection.rollback()
+        raise
+    finally:
+        ops.run(dialect.unlock_migrations(), connection)
+    return ours
 
 
 def statements(text: str) -> list[str]:

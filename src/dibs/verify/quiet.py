@@ -19,6 +19,7 @@ from dibs.bindings.inside import inside
 from dibs.errors import JobNotFound
 from dibs.jobs import Claim, Lane
 from dibs.ops import Op
+from dibs.sessions import are_lent
 from dibs.states import State
 from dibs.troubles import Trouble
 from dibs.verify.ground import Failed, Ground
@@ -82,6 +83,8 @@ def server(ground: Ground) -> str:
 
 
 def _notifications(ground: Ground) -> str:
+    if are_lent(ground.app.store, ground.app.dialect):
+        return f"notifications are not heard, since a pooler lends the sessions: idle workers poll every {DEAF_POLL:g} s instead"
     connection = ground.app.store.open()
     try:
         ops.run(ground.app.dialect.listen(), connection)

@@ -430,7 +430,7 @@ class Fetcher:
         for claim in claims:
             until = anew.get(claim.id, good_until)
             run = Run(claim, self._task(claim.task), received=received, good_until=until)
-            by_slots.setdefault(id(self._slots_for(claim.task)), []).append(run)
+            by_slots.setdefault(id(self._by_task[claim.task]), []).append(run)
         for each in self.slots:
             if runs := by_slots.get(id(each)):
                 # What has been taken back from a worker that stood still it may be the first to claim again.
@@ -441,9 +441,6 @@ class Fetcher:
         task = self._app.task_named(name)
         assert task is not None, f"claimed {name}, which none of the slots asked for"
         return task
-
-    def _slots_for(self, task: str) -> Slots:
-        return self._by_task[task]
 
     def _nothing_left(self) -> bool:
         """Is the burst over: nothing due, and no lease past?"""

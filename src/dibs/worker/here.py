@@ -28,6 +28,7 @@ from dibs.places import Place
 from dibs.running import CurrentJob, _current
 from dibs.settings import LONGEST_LEASE
 from dibs.states import State
+from dibs.stored import value_of
 from dibs.worker import arounds
 from dibs.worker.progress import progress_text
 from dibs.worker.runs import Run
@@ -134,8 +135,8 @@ def arguments(app: Dibs, claim: Claim) -> dict[str, Any]:
     task = app.task_named(claim.task)
     prepared = None if task is None else decode(task, claim.payload)
     if task is None or not isinstance(prepared, tuple):
-        named: dict[str, Any] = msgspec.json.decode(claim.payload)
-        return named
+        named = value_of(claim.payload)
+        return named if isinstance(named, dict) else {}
     return task.signature.bind(*prepared)
 
 

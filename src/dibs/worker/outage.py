@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from dibs.errors import DatabaseUnavailable, ReadOnlyDatabase
+from dibs.errors import DatabaseUnavailable, MissingPrivilege, ReadOnlyDatabase
 
 logger = logging.getLogger("dibs")
 
@@ -32,11 +32,19 @@ class StillAway(DatabaseUnavailable):
 class Outage:
     """What the threads of a worker know together about the database being away."""
 
-    def __init__(self, *, longest_pause: float = LONGEST_PAUSE, distrust: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        *,
+        longest_pause: float = LONGEST_PAUSE,
+        distrust: Callable[[], None] = lambda: None,
+        refused: Callable[[MissingPrivilege], None] = lambda _: None,
+    ) -> None:
         """`distrust` is called when a server takes no writes any more: other connections may lead to the same one, and
-        what only reads over them would never find out."""
+        what only reads over them would never find out. `refused` hears of a privilege that is missing: no waiting will
+        bring it."""
         self._longest_pause = longest_pause
         self._distrust = distrust
+        self.refused = refused
         self._dice = random.Random()
         self._lock = threading.Lock()
         self._since: float | None = None
@@ -73,6 +81,8 @@ class Outage:
 
     def failed(self, error: Exception) -> float:
         """Take note that the database could not be used; return for how many seconds to wait before trying again."""
+        if isinstance(error, MissingPrivilege):
+            self.refused(error)
         with self._lock:
             now = time.monotonic()
             if isinstance(error, StillAway):

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from dibs.jobs import Claim, Waiting
 from dibs.secrets import NAMES, scrubbed, unstamped, without
+from dibs.stored import value_of
 from dibs.tasks import Task
 
 Scrub = Callable[[str], str]
@@ -21,7 +20,7 @@ def scrub_of(task: Task[Any, Any], claim: Claim | Waiting) -> Scrub | None:
         return None
 
     def scrub(text: str) -> str:
-        named = unstamped(msgspec.json.decode(claim.meta))[1] if is_stamped and claim.meta else []
+        named = unstamped(value_of(claim.meta))[1] if is_stamped and claim.meta else []
         text = without(text, claim.payload, lambda name: name in named or task.signature.is_secret(name))
         return scrubbed(text, task.app.scrub)
 

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from dibs.app import Dibs
-from dibs.errors import DatabaseError, DatabaseUnavailable, ReadOnlyDatabase, SchemaError
+from dibs.errors import DatabaseError, DatabaseUnavailable, MissingPrivilege, ReadOnlyDatabase, SchemaError
 from dibs.jobs import Settled, Verdict
 from dibs.logs import CLAIM
 from dibs.ops import Op
@@ -141,7 +141,7 @@ class Settling:
 
         try:
             answers = self._carry_out(settle, tries)
-        except (DatabaseUnavailable, ReadOnlyDatabase, SchemaError):
+        except (DatabaseUnavailable, MissingPrivilege, ReadOnlyDatabase, SchemaError):
             raise
         except DatabaseError as error:
             # Something about one of them: the others must not wait for it.
@@ -260,7 +260,9 @@ class Settler:
         self._settling = settling
         self._store = store
         self._outage = outage
-        self._refusals = Outage()  # of what others may still do, and would take for the end of an outage
+        self._refusals = Outage(
+            refused=outage.refused
+        )  # of what others may still do, and would take for the end of an outage
         self._gather = gather
         self._settled = settled
         self.beat = Beat(store)

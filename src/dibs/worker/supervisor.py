@@ -15,9 +15,9 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Any
 
 import msgspec
@@ -62,9 +62,19 @@ class Place:
 class Supervisor:
     """Runs `command` in N processes. `run()` it in the main thread, once."""
 
-    def __init__(self, command: Sequence[str], *, processes: int, grace: float, burst: bool) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        processes: int,
+        grace: float,
+        burst: bool,
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """`environment`: variables for the command beside ours."""
         """`grace` (seconds) is what the children have to end in; in a `burst` those that end are not started again."""
         self._command = list(command)
+        self._environment = environment
         self._places = [Place() for _ in range(processes)]
         self._grace = grace
         self._burst = burst
@@ -138,7 +148,7 @@ class Supervisor:
             waits = place.process is None and not (self._burst and place.code is not None)
             if not waits or place.start_at > now:
                 continue
-            environment = {**os.environ, VARIABLE: str(self._read_end)}
+            environment = {**os.environ, **self._environment, VARIABLE: str(self._read_end)}
             try:
                 # In a session of its own: a Ctrl-C at the terminal is for the supervisor alone.
                 place.process = subprocess.Popen(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from dibs import migrations
-from dibs.errors import CodeTooOld, DatabaseError, DatabaseUnavailable
+from dibs.errors import CodeTooOld, DatabaseError, DatabaseUnavailable, MissingPrivilege
 from dibs.jobs import Expired, Past
 from dibs.store import Store
 from dibs.worker.health import Beat
@@ -284,7 +284,7 @@ def prune(store: Store, *, until: float | None = None) -> int:
             break
         try:
             number = store.run(partial(store.dialect.prune, ids))
-        except DatabaseUnavailable:
+        except (DatabaseUnavailable, MissingPrivilege):
             raise
         except DatabaseError:
             number = sum(_prune_one(store, job_id) for job_id in ids)
@@ -300,7 +300,7 @@ def prune(store: Store, *, until: float | None = None) -> int:
 def _prune_one(store: Store, job_id: int) -> int:
     try:
         return store.run(lambda: store.dialect.prune([job_id]))
-    except DatabaseUnavailable:
+    except (DatabaseUnavailable, MissingPrivilege):
         raise
     except DatabaseError as error:
         logger.info("job %d can't be pruned yet: %s", job_id, error)

@@ -7,7 +7,6 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
 
 import msgspec
 
@@ -17,6 +16,7 @@ from dibs.errors import Cancel, Fail, InvalidArgument, Release, Retry, Signal
 from dibs.jobs import Claim, Verdict
 from dibs.settings import MOST_ERROR, seconds
 from dibs.states import State
+from dibs.stored import errors_of
 
 #: Five errors are on the row: each gets its share of what the last one may have.
 SHORT_ERROR = MOST_ERROR // 4
@@ -227,6 +227,7 @@ def _uncounted(claim: Claim, ran: float | None) -> int:
 
 #: In the last of a job's errors: how often running its arguments have not fitted the code that claimed it.
 _MISFITS = "misfits"
+_MOST_MISFITS = 1_000_000  # more than there can be: somebody else has written it
 
 
 def _misfit(claim: Claim, problem: str, rules: Rules, *, ran: float | None, at: str) -> Verdict:
@@ -234,8 +235,9 @@ def _misfit(claim: Claim, problem: str, rules: Rules, *, ran: float | None, at: 
 
     Times running share one entry among its errors, so that they do not push out what attempts left there.
     """
-    before = _before(claim)
-    misfits = before[-1].pop(_MISFITS, 0) + 1 if before else 1
+    before = errors_of(claim.errors)
+    counted = before[-1].pop(_MISFITS, 0) if before else 0
+    misfits = 1 + (counted if isinstance(counted, int) and 0 <= counted < _MOST_MISFITS else 0)
     if misfits > 1:
         before.pop()
     delay = retries.after_misfit(misfits, wait=rules.misfit_wait)
@@ -254,14 +256,10 @@ def _misfit(claim: Claim, problem: str, rules: Rules, *, ran: float | None, at: 
 
 def _fitted(claim: Claim) -> msgspec.Raw | None:
     """Return a job's errors with the count of misfits taken away, since its code was called; None if there is none."""
-    before = _before(claim)
+    before = errors_of(claim.errors)
     if not before or before[-1].pop(_MISFITS, None) is None:
         return None
     return msgspec.Raw(msgspec.json.encode(before))
-
-
-def _before(claim: Claim) -> list[dict[str, Any]]:
-    return msgspec.json.decode(claim.errors, type=list[dict[str, Any]]) if claim.errors else []
 
 
 def _errors(claim: Claim, error: str, at: str) -> msgspec.Raw:

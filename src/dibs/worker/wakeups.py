@@ -1,7 +1,8 @@
 """Wakeups: a thread that hears when there is something new, on databases that can tell.
 
 Only a hint: whoever hears nothing finds the job by polling. Behind a pooler that lends server sessions by the
-transaction LISTEN hears nothing, ever; that is tried out at the start, and said.
+transaction LISTEN hears nothing, ever, and would go on in a session that is somebody else's by then: there it is not
+sent. Elsewhere it is tried out at the start whether anything is heard. Either is said once.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 from dibs import ops
 from dibs.bindings.binding import OwnConnection
 from dibs.errors import DatabaseError
+from dibs.sessions import are_lent
 from dibs.store import Store
 
 logger = logging.getLogger("dibs")
@@ -59,12 +61,13 @@ class Wakeups:
             connection: OwnConnection | None = None
             try:
                 generation = self._store.generation
-                connection = self._store.open()
-                ops.run(self._dialect.listen(), connection)
-                if not self._hears(connection):
-                    logger.warning(
-                        "notifications are not heard here (a pooler stands between?): new jobs are found by polling"
-                    )
+                lent = are_lent(self._store, self._dialect)
+                if not lent:
+                    connection = self._store.open()
+                    ops.run(self._dialect.listen(), connection)
+                if connection is None or not self._hears(connection):
+                    why = "a pooler lends the server's sessions" if lent else "a pooler stands between?"
+                    logger.warning("notifications are not heard here (%s): new jobs are found by polling", why)
                     self._deaf()
                     return
                 self._woke(None, None)  # what was told while nobody listened

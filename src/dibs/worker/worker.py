@@ -7,19 +7,18 @@ import atexit
 import logging
 import os
 import secrets
-import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from types import FrameType, TracebackType
-from typing import Any, Self, TypedDict
+from types import TracebackType
+from typing import Self, TypedDict
 
 from dibs.app import Dibs
 from dibs.errors import (
-    CodeTooOld,
     ConfigurationError,
+    DatabaseError,
     DatabaseUnavailable,
     DibsError,
     InvalidArgument,
@@ -28,6 +27,7 @@ from dibs.errors import (
 from dibs.jobs import Expired
 from dibs.logs import mark_records
 from dibs.loop import TaskLoop
+from dibs.privileges import needed_by_worker
 from dibs.settings import LONGEST_LEASE, LONGEST_QUEUE, Seconds, integer, name, seconds
 from dibs.store import Store
 from dibs.worker.allowance import Allowance
@@ -41,7 +41,7 @@ from dibs.worker.places import hello_for, inside_a_process
 from dibs.worker.processes import ProcessSlots
 from dibs.worker.register import Registration, View, detail_of, entry_of
 from dibs.worker.runs import Holdings
-from dibs.worker.signals import ONE_SIGNAL, STOP_SIGNALS
+from dibs.worker.signals import heed
 from dibs.worker.slots import MOST_AHEAD, LoopSlots, Slots, ThreadSlots, choked, stuck_slots
 from dibs.worker.tally import Tally
 from dibs.worker.telling import tell_expired
@@ -158,9 +158,9 @@ class Worker:
         """Work until `stop()` is called, or in a burst until there is nothing left.
 
         With `signals` (in the main thread only) SIGTERM and SIGINT stop it, and a second one ends the process at
-        once. While the database cannot be reached, or takes no writes, it waits. Raises SchemaError or
-        UnsuitableDatabase when it finds a database that it cannot work on at the start; CodeTooOld also later, after
-        it has stopped, when the tables were migrated to what this code is too old for.
+        once. While the database cannot be reached, or takes no writes, it waits. Raises SchemaError, MissingPrivilege or
+        UnsuitableDatabase when it finds a database that it cannot work on at the start; also later, after it has
+        stopped, CodeTooOld when the tables were migrated to what this code is too old for, and MissingPrivilege.
         """
         if inside_a_process():
             raise ConfigurationError(
@@ -171,7 +171,7 @@ class Worker:
             self._process, self.name = os.getpid(), _name()
             self.health.name = self.name
         mark_records()
-        restore = self._heed_signals() if signals else None
+        restore = heed(self.stop) if signals else None
         try:
             self._run()
         except BaseException:
@@ -262,7 +262,7 @@ class Worker:
             for each in stores:
                 each.distrust()
 
-        outage = Outage(longest_pause=min(LONGEST_PAUSE, self.lease / 3), distrust=distrust)
+        outage = Outage(longest_pause=min(LONGEST_PAUSE, self.lease / 3), distrust=distrust, refused=self._refused)
         self.health.begins(outage)
         if not self._database_is_there(outage):
             return
@@ -300,7 +300,7 @@ class Worker:
             lease=self.lease,
             woke=fetcher.wake,
             tell=tell,
-            refused=self._refused_by_schema,
+            refused=self._refused,
             registration=self._registration(upkeep_store, fetcher, holdings),
         )
         parts: list[Leases | Upkeep | Wakeups] = [leases, upkeep]
@@ -375,7 +375,7 @@ class Worker:
         tally.expired += 1
         tell_expired(self.app, job)
 
-    def _refused_by_schema(self, error: CodeTooOld) -> None:
+    def _refused(self, error: DatabaseError) -> None:
         if self._failure is None:
             logger.error("worker %s stops: %s", self.name, error)
             self._fail(error)
@@ -414,8 +414,10 @@ class Worker:
             while not self._stopping.is_set():
                 try:
                     store.run(self.app.dialect.paused)
+                    store.require(needed_by_worker(self.app.dialect))
                 except (DatabaseUnavailable, ReadOnlyDatabase) as error:
-                    # Read-only it may be in the midst of a failover. Not by waiting for the event: a signal's handler sets it, in this thread, which may hold its lock.
+                    # Read-only it may be in the midst of a failover. Not by waiting for the event: a signal's handler
+                    # sets it, in this thread, which may hold its lock.
                     again = time.monotonic() + outage.failed(error)
                     while time.monotonic() < again and not self._stopping.is_set():
                         time.sleep(0.05)
@@ -425,27 +427,6 @@ class Worker:
             return False
         finally:
             store.close()
-
-    def _heed_signals(self) -> Callable[[], None]:
-        """Have the stop signals stop this worker; return what restores their handlers."""
-
-        heard: list[float] = []
-
-        def heed(number: int, frame: FrameType | None) -> None:
-            heard.append(time.monotonic())
-            # Signals alone: where a supervisor has called stop(), the first one is not a second.
-            if heard[-1] - heard[0] > ONE_SIGNAL:
-                logger.warning("stopped by a second signal; jobs that were running come back when their lease is over")
-                os._exit(1)
-            self.stop()
-
-        before: dict[signal.Signals, Any] = {number: signal.signal(number, heed) for number in STOP_SIGNALS}
-
-        def restore() -> None:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-        return restore
 
 
 def _name() -> str:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from traceback import format_exception
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from django.utils import timezone
 
 from dibs.contrib.django import results
@@ -17,6 +16,7 @@ from dibs.contrib.django.standard import Status, TaskContext, TaskError, TaskRes
 from dibs.errors import Fail, InvalidArgument
 from dibs.running import current_job
 from dibs.states import FINAL
+from dibs.stored import errors_of
 from dibs.worker.verdicts import Raised, Rules, decide
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Execution:
             args=args,
             kwargs=kwargs,
             backend=backend.alias if backend is not None else standard.backend,
-            errors=results.errors_of(msgspec.json.decode(claim.errors) if claim.errors else []),
+            errors=results.errors_of(errors_of(claim.errors)),
             worker_ids=results.worker_ids(claim.attempts, job._worker),
         )
         self.args = [TaskContext(task_result=self.result), *args] if standard.takes_context else args

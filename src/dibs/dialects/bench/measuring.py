@@ -94,7 +94,8 @@ class Measuring(ABC):
     # -- scratch tables ------------------------------------------------------------------------------
 
     def hold(self, name: str) -> Op[bool]:
-        """Take a lock of this name for as long as the connection lives; False if another holds it. Waits for nothing."""
+        """Take a lock of this name until the transaction ends, or the connection; False if another holds it. Waits for
+        nothing."""
         del name
         yield from ()
         return True

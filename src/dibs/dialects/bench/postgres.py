@@ -30,7 +30,7 @@ class MeasuringPostgres(Locking):
         durable = fsync == "on" and synchronous != "off"
         return durable, f"fsync = {fsync}, synchronous_commit = {synchronous}"
 
-    HOLD: ClassVar[str] = "SELECT pg_try_advisory_lock(hashtextextended(CAST(:name AS text), 0))"
+    HOLD: ClassVar[str] = "SELECT pg_try_advisory_xact_lock(hashtextextended(CAST(:name AS text), 0))"
 
     def hold(self, name: str) -> Op[bool]:
         rows = yield from fetch(self.HOLD, alone=True, name=f"{self.dialect.schema} {name}")
