@@ -16,7 +16,7 @@ class Run:
     """What the worker knows, in a test's hands."""
 
     def __init__(self) -> None:
-        self.cancelling = self.stopping = self.finished = self.lost = self.over = False
+        self.cancelling = self.stopping = self.finished = self.heard = self.lost = self.over = False
         self.progress: Progress | None = None
 
 
