@@ -19,7 +19,6 @@ from dibs.errors import DatabaseError, LostClaim, OutcomeUnknown
 from dibs.jobs import Claim, Lane
 from dibs.ops import Op, Value
 from dibs.store import Store
-from dibs.tasks import Task
 from dibs.worker.health import Beat
 from dibs.worker.holders import lose
 from dibs.worker.leases import renew_late
@@ -429,18 +428,15 @@ class Fetcher:
             anew = renew_late(self._store, claims, worker=self._worker, lease=self._lease)
         for claim in claims:
             until = anew.get(claim.id, good_until)
-            run = Run(claim, self._task(claim.task), received=received, good_until=until)
+            task = self._app.task_named(claim.task)
+            assert task is not None, f"claimed {claim.task}, which none of the slots asked for"
+            run = Run(claim, task, received=received, good_until=until)
             by_slots.setdefault(id(self._by_task[claim.task]), []).append(run)
         for each in self.slots:
             if runs := by_slots.get(id(each)):
                 # What has been taken back from a worker that stood still it may be the first to claim again.
                 lose(self._store, self._holdings.add(runs), worker=self._worker)
                 each.start(runs)
-
-    def _task(self, name: str) -> Task[Any, Any]:
-        task = self._app.task_named(name)
-        assert task is not None, f"claimed {name}, which none of the slots asked for"
-        return task
 
     def _nothing_left(self) -> bool:
         """Is the burst over: nothing due, and no lease past?"""
