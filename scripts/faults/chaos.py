@@ -143,9 +143,9 @@ def _run(settings: Settings, say: Callable[[str], None], folder: Path, place: Gr
     )
 
 
-def launch_worker(url: str, book: Path, log: Path, *, lease: float, grace: float) -> Process:
+def launch_worker(url: str, book: Path, log: Path, *, lease: float, grace: float, concurrency: int = 4) -> Process:
     """Start a worker process; durations in seconds."""
-    return _process("worker", WorkerOrders(str(book), lease, grace, concurrency=4), url, log)
+    return _process("worker", WorkerOrders(str(book), lease, grace, concurrency), url, log)
 
 
 def _process(module: str, orders: msgspec.Struct, url: str, log: Path) -> Process:
