@@ -19,13 +19,14 @@ The seed makes the order of blows, the same each time. Exit code 1 where somethi
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import msgspec
 
@@ -142,9 +143,9 @@ def _run(settings: Settings, say: Callable[[str], None], folder: Path, place: Gr
     )
 
 
-def launch_worker(url: str, book: Path, log: Path, *, lease: float, grace: float) -> Process:
+def launch_worker(url: str, book: Path, log: Path, *, lease: float, grace: float, concurrency: int = 4) -> Process:
     """Start a worker process; durations in seconds."""
-    return _process("worker", WorkerOrders(str(book), lease, grace, concurrency=4), url, log)
+    return _process("worker", WorkerOrders(str(book), lease, grace, concurrency), url, log)
 
 
 def _process(module: str, orders: msgspec.Struct, url: str, log: Path) -> Process:
@@ -152,8 +153,15 @@ def _process(module: str, orders: msgspec.Struct, url: str, log: Path) -> Proces
 
 
 def open_ledger(place: Ground) -> None:
-    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS), "DATABASE_URL": place.client_url}
-    subprocess.run([sys.executable, "-P", "-m", "ledger", "open"], env=variables, check=True)
+    """Make the ledger's tables. From then on this process has the ledger of this database."""
+    _ledger(place).open_ledger()
+
+
+def _ledger(place: Ground) -> ModuleType:
+    if "ledger" not in sys.modules:
+        os.environ["DATABASE_URL"] = place.through(0)  # which leads to the replica, once that was promoted
+        sys.path[:0] = [path for path in PATHS if path not in sys.path]
+    return import_module("ledger")
 
 
 def _all_there(settings: Settings, workers: Crew, producers: Crew, book: Path) -> None:
@@ -214,9 +222,8 @@ def read_rows(place: Ground) -> list[Row]:
 
 def ledger_problems(place: Ground) -> list[str]:
     """Have the ledger compare its own tables."""
-    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS), "DATABASE_URL": place.client_url}
-    command = [sys.executable, "-P", "-m", "ledger", "check"]
-    told = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
-    if told.returncode == 0:
-        return []
-    return [f"ledger: {line}" for line in (told.stdout + told.stderr).strip().splitlines()]
+    ledger = _ledger(place)
+    with ledger.engine.connect() as connection:
+        found = [f"ledger: {problem}" for problem in ledger.problems(connection)]
+    ledger.engine.dispose()
+    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import signal
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -129,18 +130,31 @@ def _steps(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
 
 
 def _run_steps(asked: argparse.Namespace) -> int:
-    databases = asked.database or ["sqlite", "postgres", "mysql", "mariadb"]
-    if asked.url:
-        databases = [_kind_of(asked)]
-    reports = []
+    databases = [_kind_of(asked)] if asked.url else asked.database or list(mutants.ALL)
+    if len(databases) > 1:
+        return _each_by_itself(asked, databases)
+    report = steps.run(databases[0], asked.url, every=asked.every, say=say, keep=asked.keep)
+    print(json.dumps([msgspec.to_builtins(report)], indent=2) if asked.json else "\n".join(_told_steps(report)))
+    return 1 if report.violations else 0
+
+
+def _each_by_itself(asked: argparse.Namespace, databases: Sequence[str]) -> int:
+    """Give each database a process, since the ledger is one program for one database."""
+    codes: list[int] = []
+    reports: list[object] = []
     for database in databases:
-        keep = asked.keep and asked.keep / database
-        reports.append(steps.run(database, asked.url, every=asked.every, say=say, keep=keep))
-        if not asked.json:
-            print("\n".join(_told_steps(reports[-1])), flush=True)
+        command = [sys.executable, str(Path(__file__).parent), "steps", "--database", database]
+        command += ["--every", str(asked.every)]
+        command += ["--keep", str(asked.keep / database)] if asked.keep else []
+        if asked.json:
+            ended = subprocess.run([*command, "--json"], stdout=subprocess.PIPE, check=False)
+            reports += json.loads(ended.stdout) if ended.stdout else []
+        else:
+            ended = subprocess.run(command, check=False)
+        codes.append(ended.returncode)
     if asked.json:
-        print(json.dumps(msgspec.to_builtins(reports), indent=2))
-    return 1 if any(report.violations for report in reports) else 0
+        print(json.dumps(reports, indent=2))
+    return max(codes)
 
 
 def _told_steps(report: steps.Report) -> list[str]:

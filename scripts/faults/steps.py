@@ -167,7 +167,9 @@ def _clear_up(place: Ground, book: Path) -> None:
     """Have one worker do what the dead have left behind."""
 
     def launch(generation: int) -> Process:
-        return chaos.launch_worker(place.client_url, book, book.parent / "worker.log", lease=LEASE, grace=5.0)
+        return chaos.launch_worker(
+            place.client_url, book, book.parent / "worker.log", lease=LEASE, grace=5.0, concurrency=30
+        )
 
     with Crew("worker", [launch]) as crew:
         if left := chaos.drain(place, crew):
