@@ -214,7 +214,7 @@ class Fetcher:
         if self._left() <= 0 and not self._holdings:
             logger.info("worker %s has run as many jobs as it may, %d, and ends", self._worker, self._most_jobs)
             return True
-        return self._burst and not found and not self._holdings and self._nothing_left()
+        return self._burst and found is False and not self._holdings and self._nothing_left()
 
     def _wait(self) -> float:
         """Return for how many seconds to sleep unless something happens."""
@@ -342,14 +342,12 @@ class Fetcher:
 
     # -- claim -------------------------------------------------------------------------------------------
 
-    def _claim(self) -> bool:
-        """Claim what the slots have room for; return whether anything was found."""
+    def _claim(self) -> bool | None:
+        """Claim what the slots have room for; return whether anything was found, None if it was not looked."""
         now = time.monotonic()
-        if now < self._next_claim:
-            return False
         wanting = [slots for slots in self.slots if self._wants(slots, now)]
-        if not wanting:
-            return False
+        if now < self._next_claim or not wanting:
+            return None
         self._lookout.look(now)
         found = False
         for slots in wanting:
