@@ -16,7 +16,7 @@ from typing import Any, Never, NoReturn
 
 import msgspec
 
-from dibs.codec import Codec
+from dibs.codec import Codec, JsonCodec
 from dibs.decoding import join
 from dibs.errors import ConfigurationError, InvalidArgument
 from dibs.limits import check_text
@@ -36,6 +36,7 @@ class Signature:
     def __init__(self, function: Callable[..., Any], codec: Codec) -> None:
         self.name: str = getattr(_underlying(function), "__qualname__", repr(function))
         self._codec = codec
+        self._is_plain = type(codec) is JsonCodec
         self._annotations: dict[str, Any] = {}
         self._labels: dict[str, str] = {}
         self._required: set[str] = set()
@@ -154,7 +155,8 @@ class Signature:
                 if not self.is_secret(name):
                     raise
                 raise InvalidArgument(error.path, "cannot be stored (it is secret, so no more is said)") from None
-            self._read(name, text)
+            if not (self._is_plain and self._annotations.get(name) is type(value) in (int, str, bool)):
+                self._read(name, text)  # what these are written as is read as these
             members.append((self._labels.get(name) or f"{_quoted(name)}:") + text)
         return "{" + ",".join(members) + "}"
 

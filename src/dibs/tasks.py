@@ -100,7 +100,7 @@ class Task(Generic[P, R]):
 
     def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """Return this call, for `app.enqueue_many`. Nothing is checked or written yet."""
-        return Using(self, self.options).call(*args, **kwargs)
+        return Call(self, self.options, args, kwargs)
 
     def using(
         self,
