@@ -51,6 +51,7 @@ class _Look:
         self._queue = queue
         self._figures = Figures()
         self._serving: list[WorkerRecord] | None = None
+        self._alive_since: datetime | None = None  # the oldest worker that is
         self._tasks: dict[str, list[int]] = {}  # due jobs, by task
 
     def figures(self) -> Figures:
@@ -67,14 +68,16 @@ class _Look:
         f, store, dialect, queue = self._figures, self._store, self._dialect, self._queue
         next_expiry, now = store.run(dialect.next_expiry, haste=True)
         f.now = now
-        late = (now - next_expiry).total_seconds()
-        f.upkeep_late = round(late, 3) if late > UPKEEP_LATE else None
         for name, at, by in store.run(dialect.paused, haste=True):
             if name == queue:
                 f.paused_at, f.paused_by = at, by
         self._read_workers()
         self._read_waiting()
         self._read_running()
+        if f.expired:
+            # A worker that has just begun has not had the time to look.
+            late = (now - max(next_expiry, self._alive_since or next_expiry)).total_seconds()
+            f.upkeep_late = round(late, 3) if late > UPKEEP_LATE else None
         started = store.run(partial(dialect.newest_start, queue, limit=MOST_NEW), haste=True)
         f.claimed_at = max((at for at in (f.claimed_at, started) if at is not None), default=None)
         f.failed, f.last_failed_at, f.others_done = store.run(
@@ -94,6 +97,7 @@ class _Look:
             raise
         except DatabaseError:
             return  # no register, or none that may be read
+        self._alive_since = min((worker.started_at for worker in alive), default=None)
         self._serving = [worker for worker in alive if worker.serves(self._queue) is not False]
         f.workers, f.serving = len(alive), [worker.worker for worker in self._serving]
         claims = [worker for worker in alive if worker.claimed_queue == self._queue]

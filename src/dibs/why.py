@@ -70,7 +70,8 @@ class Figures(msgspec.Struct, kw_only=True):
       more of this or that). `locked`: those of them that others' transactions hold; `held_by` who, as far as can be told.
     - `running`: jobs under a lease that is good, until `lease_until` at the earliest, `last_lease_until` at the latest;
       running workers renew theirs. `expired`: those whose lease is over, since `expired_since`.
-    - `upkeep_late`: for how many seconds nobody has looked for leases that are over, though it was time; None: somebody does.
+    - `upkeep_late`: where leases are over, for how many seconds nobody has looked for such, though it was time; None: somebody
+      does.
     - `workers`: those alive; `serving`: those of them that serve the queue. None where the register can't be read.
     - `unknown_tasks`: tasks of due jobs that none of these knows.
     - `failed`: failed jobs that are kept; `others_done`: was any job of the queue done lately?
@@ -184,6 +185,10 @@ def _jobs(number: int, figures: Figures | None = None) -> str:
     return f"{more}{number:,} job{'s' * (number != 1)}"
 
 
+def _verb(number: int) -> str:
+    return "is" if number == 1 else "are"
+
+
 def _at(moment: datetime | None) -> str:
     return "an unknown time" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
@@ -218,8 +223,8 @@ def _paused(queue: str, f: Figures) -> str:
 def _working(queue: str, f: Figures) -> str:
     if is_lately(f.claimed_at, f.now):
         return f"{queue} is being worked on: the last claim was at {_at(f.claimed_at)}"
-    free = _jobs(f.due - f.locked, f)
-    return f"{free} of {queue} due and free, and nothing in the way: they have just come, or are about to be claimed"
+    free = f.due - f.locked
+    return f"{_jobs(free, f)} of {queue} {_verb(free)} due and free, and nothing in the way: they have just come, or are about to be claimed"
 
 
 def _then_working(queue: str, f: Figures) -> list[str]:
@@ -230,7 +235,7 @@ def _then_working(queue: str, f: Figures) -> list[str]:
 
 def _unserved(queue: str, f: Figures) -> str:
     alive = f"; {f.workers} serve other queues" if f.workers else ": none is registered"
-    waiting = f", and {_jobs(f.due, f)} due" if f.due else ""
+    waiting = f"; {_jobs(f.due, f)} {_verb(f.due)} due" if f.due else ""
     return f"no worker serves {queue}{alive}{waiting}"
 
 
@@ -251,7 +256,7 @@ def _locked(queue: str, f: Figures) -> str:
             if f.held_by
             else "; by whom, this user may not see or the database can't tell"
         )
-    return f"{f.locked:,} of {_jobs(f.due, f)} that are due are locked{who}"
+    return f"of {_jobs(f.due, f)} of {queue} that may run now {f.locked:,} {_verb(f.locked)} locked{who}"
 
 
 def _then_locked(queue: str, f: Figures) -> list[str]:
@@ -292,7 +297,9 @@ def _retrying(queue: str, f: Figures) -> str:
 
 
 def _scheduled(queue: str, f: Figures) -> str:
-    return f"{_jobs(f.scheduled, f)} of {queue} not due yet, the next at {_at(f.next_scheduled_at)}"
+    return (
+        f"{_jobs(f.scheduled, f)} of {queue} {_verb(f.scheduled)} not due yet, the next at {_at(f.next_scheduled_at)}"
+    )
 
 
 def _failed(queue: str, f: Figures) -> str:

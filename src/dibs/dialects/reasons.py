@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 from dibs.dialects.spelling import Spelling
 from dibs.jobs import Lane
 from dibs.ops import Op, fetch
+from dibs.states import State
 
 
 class Due(NamedTuple):
@@ -88,19 +89,20 @@ class Reasons(Spelling):
             self.moment_or_none(next_retry),
         )
 
-    # By their ids, so that nothing is locked but these rows; a row that has gone meanwhile is not held.
-    LOCK_DUE: ClassVar[str] = """
-        SELECT id FROM dibs_jobs WHERE id {in_ids} AND status = 'ready' ORDER BY id {for_update} {skip_locked}
-    """
-    STILL_READY: ClassVar[str] = "SELECT id FROM dibs_jobs WHERE id {in_ids} AND status = 'ready'"
+    # By their ids alone: with a status beside them a planner whose statistics are old would go through the ready index.
+    LOCK_DUE: ClassVar[str] = (
+        "SELECT id, status FROM dibs_jobs WHERE id {in_ids} ORDER BY id {for_update} {skip_locked}"
+    )
+    STATUSES: ClassVar[str] = "SELECT id, status FROM dibs_jobs WHERE id {in_ids}"
 
     def held(self, job_ids: Collection[int]) -> Op[set[int]]:
-        """Return which of these ready jobs others' transactions hold. Locks the rest until this transaction ends."""
+        """Return which of these jobs are ready and held by others' transactions. Locks the rest until this one ends."""
         free = {row[0] for row in (yield from fetch(self.LOCK_DUE, ids=self.ids(job_ids)))}
         missing = set(job_ids) - free
         if not missing:
             return set()
-        return {row[0] for row in (yield from fetch(self.STILL_READY, ids=self.ids(sorted(missing))))}
+        rows = yield from fetch(self.STATUSES, ids=self.ids(sorted(missing)))
+        return {job_id for job_id, status in rows if status == State.READY}
 
     def holders(self, job_ids: Sequence[int]) -> Op[list[Holder]]:
         """Return whose transactions hold these rows, as far as a cheap look can tell. May lack a privilege."""
@@ -121,7 +123,7 @@ class Reasons(Spelling):
         ]
 
     # No index leads to what has ended of a queue on every database. Failed jobs are kept longest, so they are the last by
-    # the end of their retention; whether anything was done lately, the newest jobs tell.
+    # the end of their retention; whether anything was done lately, the newest jobs tell. (`id > 0` makes a range of it.)
     FAILED_OF: ClassVar[str] = """
         SELECT count(*), max(finished_at) FROM (
             SELECT queue, status, finished_at FROM dibs_jobs WHERE expires_at IS NOT NULL
@@ -129,11 +131,11 @@ class Reasons(Spelling):
         WHERE queue = :queue AND status = 'failed'
     """
     DONE_OF: ClassVar[str] = """
-        SELECT count(*) FROM (SELECT queue, status FROM dibs_jobs ORDER BY id DESC LIMIT :limit) AS newest
+        SELECT count(*) FROM (SELECT queue, status FROM dibs_jobs WHERE id > 0 ORDER BY id DESC LIMIT :limit) AS newest
         WHERE queue = :queue AND status = 'done'
     """
     NEWEST_START: ClassVar[str] = """
-        SELECT max(started_at) FROM (SELECT queue, started_at FROM dibs_jobs ORDER BY id DESC LIMIT :limit) AS newest
+        SELECT max(started_at) FROM (SELECT queue, started_at FROM dibs_jobs WHERE id > 0 ORDER BY id DESC LIMIT :limit) AS newest
         WHERE queue = :queue
     """
 
