@@ -9,14 +9,12 @@ from __future__ import annotations
 from datetime import datetime
 from functools import partial
 
-from dibs import ops
 from dibs.dialects.dialect import Dialect
 from dibs.errors import DatabaseError, DatabaseUnavailable, InvalidArgument, ReadOnlyDatabase
 from dibs.jobs import Lane
 from dibs.register import WorkerRecord
 from dibs.settings import prefix_of
 from dibs.store import RowLocked, Store
-from dibs.troubles import Trouble
 from dibs.why import UPKEEP_LATE, Elsewhere, Figures, HeldBy, Why, answered
 
 #: Jobs of one lane that are looked at, and lanes.
@@ -36,7 +34,7 @@ MOST_HELD = 100
 MOST_PLACES = 20
 
 #: Where there is one writer at a time: for so long (seconds) it is tried to write.
-WRITER_WAITS = 0.2
+WRITER_WAITS = 0.5
 
 
 def why(store: Store, queue: str, database: str) -> Why:
@@ -143,19 +141,11 @@ class _Look:
         """Try to lock what is due, on a connection of its own, and let go at once."""
         f, dialect = self._figures, self._dialect
         ids = sorted(job_id for ids in self._tasks.values() for job_id in ids[:MOST_TRIED])[:MOST_TRIED]
-        connection = self._store.open()
+        patience = WRITER_WAITS if dialect.one_writer else None
         try:
-            if dialect.one_writer:
-                connection.patience = WRITER_WAITS
-            connection.begin()
-            held = sorted(ops.run(dialect.held(ids), connection))
-            connection.rollback()
-        except Exception as error:
-            if connection.trouble(error) is not Trouble.LOCKED:
-                raise
+            held = sorted(self._store.run_undone(lambda: dialect.held(ids), patience=patience))
+        except RowLocked:
             held = ids  # by whoever locks the whole
-        finally:
-            connection.close()
         f.locked = len(held)
         if held:
             f.held_by = self._holders(held[:MOST_HELD])
@@ -179,8 +169,7 @@ class _Look:
         and jobs wait elsewhere that nobody there serves, of a task that workers here know, if there are any.
         """
         f = self._figures
-        serving = self._serving or []
-        if (f.due or f.scheduled or f.retrying or f.running) and serving:
+        if self._serving is None or ((f.due or f.scheduled or f.retrying or f.running or f.expired) and self._serving):
             return
         try:
             places = self._store.run(self._dialect.places, persistent=False)

@@ -218,6 +218,28 @@ class Store:
             raise error
         raise DatabaseError(reason) from error
 
+    def run_undone(self, make: Callable[[], Op[T]], *, patience: float | None = None) -> T:
+        """Run an op on a connection of its own, in a transaction that is undone at once; return its result.
+
+        For a try whether others' locks are in the way. It is tried once. With one writer at a time `patience` is how long
+        (seconds) to wait for its place. Raises RowLocked where a lock was not to be had, else as `run`.
+        """
+        connection = self._connect(self.name)
+        try:
+            if patience is not None:
+                connection.patience = patience
+            connection.begin()
+            result = ops.run(make(), connection)
+            connection.rollback()
+        except Exception as error:
+            trouble = connection.trouble(error)
+            if trouble is Trouble.LOCKED:
+                raise RowLocked(str(error)) from error
+            self._raise(trouble, error)
+        finally:
+            connection.close()
+        return result
+
     def migrate(self) -> list[str]:
         """Make or update the tables; return the names of the migrations that were applied. Safe to run again.
 

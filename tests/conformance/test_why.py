@@ -164,13 +164,18 @@ def test_upkeep_that_runs_is_told_from_one_that_does_not(queue: Queue) -> None:
 
 @pytest.fixture
 def other(queue: Queue) -> Iterator[Dibs]:
-    """Another queue's tables in the same database."""
-    app = Dibs(queue.db.url, prefix="other_")
+    """Another queue's tables in the same database: in another schema where there are several, else under a prefix."""
+    app = Dibs(queue.db.url, schema="other") if queue.db.kind == "postgres" else Dibs(queue.db.url, prefix="other_")
     app.migrate()
     yield app
     for table in ("dibs_jobs", "dibs_workers"):
-        queue.execute(f"DELETE FROM other_{table}")
+        queue.execute(f"DELETE FROM {place_of(app)}{table}")
     app.close()
+
+
+def place_of(app: Dibs) -> str:
+    """Return what comes before the names of an app's tables."""
+    return f"{app.dialect.schema}." if app.dialect.schema == "other" else app.dialect.prefix
 
 
 def test_producer_and_worker_in_different_places(queue: Queue, other: Dibs) -> None:
@@ -186,14 +191,17 @@ def test_producer_and_worker_in_different_places(queue: Queue, other: Dibs) -> N
     register(queue, dialect=other.dialect)
     assert reasons() == (Reason.MISDIRECTED, Reason.MISDIRECTED)
     seen = ours.why("q")
-    assert [(each.prefix, each.waiting, each.workers) for each in seen.detail.elsewhere] == [("other_", 0, 1)]
-    assert "other_" in seen.answer
-    queue.execute("UPDATE other_dibs_workers SET tasks = :tasks", tasks='["other"]')
+    found = seen.detail.elsewhere[0]
+    assert (found.schema, found.prefix) == (other.dialect.schema, other.dialect.prefix)
+    assert (found.waiting, found.workers, len(seen.detail.elsewhere)) == (0, 1, 1)
+    assert "other" in seen.answer
+    place = place_of(other)
+    queue.execute(f"UPDATE {place}dibs_workers SET tasks = '[\"other\"]'")
     assert reasons() == (Reason.UNSERVED, Reason.EMPTY)
     register(queue)
     queue.cancel(job_id)
     assert reasons() == (Reason.EMPTY, Reason.EMPTY)
-    queue.execute("DELETE FROM other_dibs_workers")
+    queue.execute(f"DELETE FROM {place}dibs_workers")
     queue.execute("DELETE FROM dibs_workers")
     queue.add()
     assert reasons() == (Reason.UNSERVED, Reason.MISDIRECTED)  # who asks there is in the wrong place

@@ -23,7 +23,7 @@ logger = logging.getLogger("dibs")
 #: the same it is good for twice as long each time.
 FIRST_LOOK = 1.0
 LOOK_EVERY = 5.0
-LONGEST_UNLOOKED = 30.0
+LONGEST_UNLOOKED = 60.0
 
 #: Lanes that are looked at in one look, the others in the next; and jobs of each.
 MOST_LANES = 20
