@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from enum import StrEnum
+from shlex import quote
 
 import msgspec
 
@@ -245,9 +246,7 @@ def _unknown(queue: str, f: Figures) -> str:
 
 def _locked(queue: str, f: Figures) -> str:
     if f.table_locked:
-        return f"what {queue} is in is locked as a whole: nothing can be claimed, nor read" + (
-            "" if not f.held_by else f": {_holder(f.held_by[0])}"
-        )
+        return f"a table that {queue} is in is locked as a whole: nothing can be claimed, nor read"
     if f.held_by and f.held_by[0].rows is None:
         who = f"; it may be {_holder(f.held_by[0])}"
     else:
@@ -279,17 +278,19 @@ def _then_expired(queue: str, f: Figures) -> list[str]:
 
 
 def _leased(queue: str, f: Figures) -> str:
+    if f.due:
+        return (
+            f"{_jobs(f.running, f)} of {queue} {_verb(f.running)} running, and {_jobs(f.due, f)} wait for a free slot"
+        )
     who = f" ({', '.join(f.owners[:3])})" if f.owners else ""
     return (
-        f"all that is left of {queue} is running: {_jobs(f.running, f)}, under leases until {_at(f.lease_until)} and later, "
-        f"renewed while their workers live{who}"
-        if not f.due
-        else f"{_jobs(f.running, f)} of {queue} run, {_jobs(f.due, f)} wait for a slot to be free"
+        f"nothing of {queue} is due, and {_jobs(f.running, f)} {_verb(f.running)} running, under leases until "
+        f"{_at(f.lease_until)} and later, renewed while their workers live{who}"
     )
 
 
 def _then_leased(queue: str, f: Figures) -> list[str]:
-    return [f"dibs jobs --status running -q {queue}", "dibs workers"]
+    return [f"dibs jobs --status running -q {quote(queue)}", "dibs workers"]
 
 
 def _retrying(queue: str, f: Figures) -> str:
@@ -314,17 +315,17 @@ def _empty(queue: str, f: Figures) -> str:
 
 
 def _then_empty(queue: str, f: Figures) -> list[str]:
-    steps = [f"dibs failed -q {queue}"] if f.failed else []
+    steps = [f"dibs failed -q {quote(queue)}"] if f.failed else []
     return [*steps, "if something should be there: does the producer commit, and enqueue into this database?"]
 
 
 _SAID: dict[Reason, tuple[Callable[[str, Figures], str], Callable[[str, Figures], list[str]]]] = {
     Reason.MISDIRECTED: (_misdirected, _then_misdirected),
-    Reason.PAUSED: (_paused, lambda queue, _: [f"dibs resume {queue}"]),
+    Reason.PAUSED: (_paused, lambda queue, _: [f"dibs resume {quote(queue)}"]),
     Reason.WORKING: (_working, _then_working),
     Reason.UNSERVED: (
         _unserved,
-        lambda queue, _: [f"start a worker that serves it: dibs worker APP -q {queue}", "dibs workers"],
+        lambda queue, _: [f"start a worker that serves it: dibs worker APP -q {quote(queue)}", "dibs workers"],
     ),
     Reason.UNKNOWN_TASK: (
         _unknown,
@@ -333,8 +334,8 @@ _SAID: dict[Reason, tuple[Callable[[str, Figures], str], Callable[[str, Figures]
     Reason.LOCKED: (_locked, _then_locked),
     Reason.EXPIRED: (_expired, _then_expired),
     Reason.LEASED: (_leased, _then_leased),
-    Reason.RETRYING: (_retrying, lambda queue, _: [f"dibs jobs --status ready -q {queue}"]),
+    Reason.RETRYING: (_retrying, lambda queue, _: [f"dibs jobs --status ready -q {quote(queue)}"]),
     Reason.SCHEDULED: (_scheduled, lambda *_: []),
-    Reason.FAILED: (_failed, lambda queue, _: [f"dibs failed -q {queue}"]),
+    Reason.FAILED: (_failed, lambda queue, _: [f"dibs failed -q {quote(queue)}"]),
     Reason.EMPTY: (_empty, _then_empty),
 }
