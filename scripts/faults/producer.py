@@ -22,7 +22,7 @@ import msgspec
 from sqlalchemy.exc import DBAPIError
 
 from dibs import DatabaseError, OutcomeUnknown
-from dibs.store import is_of_a_driver
+from dibs.meanings import is_of_a_driver
 from dibs.tasks import Call
 from faults.book import Book
 from faults.orders import ProducerOrders

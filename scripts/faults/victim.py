@@ -12,7 +12,7 @@ import ledger
 from sqlalchemy.exc import DBAPIError
 
 from dibs import DatabaseError, OutcomeUnknown
-from dibs.store import is_of_a_driver
+from dibs.meanings import is_of_a_driver
 from faults.book import Book
 from faults.orders import LEASE, WITHIN, VictimOrders
 from faults.strike import Fault, put_into

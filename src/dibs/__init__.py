@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from dibs.states import State as State
     from dibs.tasks import Job as Job
     from dibs.tasks import Task as Task
+    from dibs.why import Reason as Reason
+    from dibs.why import Why as Why
     from dibs.worker.worker import Worker as Worker
 
 __version__ = "0.1.0"
@@ -88,6 +90,7 @@ _HOMES = {
     "secrets": ["Secret"],
     "states": ["State"],
     "tasks": ["Job", "Task"],
+    "why": ["Reason", "Why"],
     "worker.worker": ["Worker"],
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

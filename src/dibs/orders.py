@@ -12,6 +12,7 @@ from functools import partial
 from typing import Unpack
 
 from dibs.connections import Connections
+from dibs.diagnosis import why
 from dibs.dialects.selecting import Edge
 from dibs.errors import InvalidArgument, JobNotFound, KeyTaken
 from dibs.events import Events
@@ -22,6 +23,7 @@ from dibs.registry import Registry
 from dibs.secrets import concealed
 from dibs.selections import ID_BATCH, Selection
 from dibs.settings import LONGEST_QUEUE, integer, name, reason_of
+from dibs.why import Why
 
 
 class Orders(Registry, Connections):
@@ -65,6 +67,15 @@ class Orders(Registry, Connections):
         tables are older than the register.
         """
         return self.store.run(self.dialect.workers)
+
+    def why(self, queue: str) -> Why:
+        """Return why nothing of a queue is being claimed, as far as can be known from here; see `Why`.
+
+        Reads some thousands of rows at most, and tries to lock those that are due for a moment, as a claim does. Raises
+        DatabaseUnavailable, SchemaError or DatabaseError; a replica is an answer (`misdirected`) and no error.
+        """
+        queue = name(queue, "queue", longest=LONGEST_QUEUE)
+        return why(self.store, queue, str(self.url))
 
     def select(self, **which: Unpack[Filters]) -> Selection:
         """Return the jobs that fit all filters, to be counted and gone through; see `Selection`."""
@@ -184,6 +195,10 @@ class Orders(Registry, Connections):
     async def aworkers(self) -> list[WorkerRecord]:
         """`workers` for async code."""
         return await asyncio.to_thread(self.workers)
+
+    async def awhy(self, queue: str) -> Why:
+        """`why` for async code."""
+        return await asyncio.to_thread(lambda: self.why(queue))
 
     async def acancel(
         self,

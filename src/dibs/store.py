@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 from weakref import WeakSet
 
 from dibs import migrations, ops, privileges
@@ -21,13 +21,10 @@ from dibs.bindings.binding import OwnConnection
 from dibs.dialects.dialect import Dialect
 from dibs.errors import (
     DatabaseError,
-    DatabaseUnavailable,
     MissingPrivilege,
     OutcomeUnknown,
-    ReadOnlyDatabase,
-    SchemaError,
-    UnsuitableDatabase,
 )
+from dibs.meanings import raise_as
 from dibs.ops import Op
 from dibs.troubles import Trouble
 
@@ -202,7 +199,7 @@ class Store:
         trouble = connection.trouble(error)
         if trouble is Trouble.DENIED:
             self._deny(error, connection, attempt.sql)
-            self._raise(trouble, error)
+            raise_as(trouble, error)
         if trouble in (Trouble.LOST, Trouble.READ_ONLY):
             self._drop_all(connection)
         else:
@@ -215,7 +212,7 @@ class Store:
         tries = {Trouble.LOCKED: LOCKED_TRIES, Trouble.READ_ONLY: READ_ONLY_TRIES}.get(trouble, TRIES)
         again = trouble in (Trouble.LOST, Trouble.READ_ONLY, Trouble.CONFLICT, Trouble.LOCKED)
         if not again or attempt.number >= min(tries, attempt.of):
-            self._raise(trouble, error)
+            raise_as(trouble, error)
         pause = min(FIRST_PAUSE * 2 ** (attempt.number - 1), LONGEST_PAUSE)
         time.sleep(pause * self._dice.uniform(0.5, 1.5))
 
@@ -242,32 +239,31 @@ class Store:
             except MissingPrivilege:
                 raise
             except Exception as error:  # noqa: BLE001 - raised again as what it means
-                self._raise(connection.trouble(error), error)
+                raise_as(connection.trouble(error), error)
             finally:
                 connection.close()
 
-    def _raise(self, trouble: Trouble, error: Exception) -> NoReturn:
-        if isinstance(error, DatabaseError):
-            raise error
-        reason = str(error).strip() or type(error).__name__
-        if trouble is Trouble.READ_ONLY:
-            raise ReadOnlyDatabase(f"the server takes no writes (a replica, or set read-only): {reason}") from error
-        if trouble is Trouble.UNSUITABLE:
-            raise UnsuitableDatabase(f"the server is set so that no queue can run on it: {reason}") from error
-        if trouble is Trouble.NO_TABLE:
-            raise SchemaError(
-                f"the tables of dibs are missing or too old ({reason}): run `dibs migrate`, or have `dibs migrate --sql` "
-                "run by whoever may"
-            ) from error
-        if trouble is Trouble.LOST:
-            raise DatabaseUnavailable(f"the connection to the database was lost again and again: {reason}") from error
-        if trouble is Trouble.LOCKED:
-            raise DatabaseUnavailable(f"a lock in the database was not to be had in time: {reason}") from error
-        if trouble is Trouble.DENIED:
-            raise MissingPrivilege("", [], reason) from error
-        if trouble is Trouble.OTHER and not is_of_a_driver(error):
-            raise error
-        raise DatabaseError(reason) from error
+    def run_undone(self, make: Callable[[], Op[T]], *, patience: float | None = None) -> T:
+        """Run an op on a connection of its own, in a transaction that is undone at once; return its result.
+
+        For a try whether others' locks are in the way. It is tried once. With one writer at a time `patience` is how long
+        (seconds) to wait for its place. Raises RowLocked where a lock was not to be had, else as `run`.
+        """
+        connection = self._connect(self.name)
+        try:
+            if patience is not None:
+                connection.patience = patience
+            connection.begin()
+            result = ops.run(make(), connection)
+            connection.rollback()
+        except Exception as error:
+            trouble = connection.trouble(error)
+            if trouble is Trouble.LOCKED:
+                raise RowLocked(str(error)) from error
+            raise_as(trouble, error)
+        finally:
+            connection.close()
+        return result
 
     def migrate(self) -> list[str]:
         """Make or update the tables; return the names of the migrations that were applied. Safe to run again.
@@ -284,7 +280,7 @@ class Store:
                 trouble = connection.trouble(error)
                 if trouble is Trouble.DENIED:
                     self._deny(error, connection, privileges.TO_MIGRATE)
-                self._raise(trouble, error)
+                raise_as(trouble, error)
             finally:
                 connection.close()
 
@@ -348,7 +344,7 @@ class Store:
             self._reachable_since = None
             if trouble is Trouble.LOST and again:
                 return self._make(again=False)
-            self._raise(trouble, error)
+            raise_as(trouble, error)
         return connection
 
     def _give_back(self, connection: OwnConnection, generation: int) -> None:
@@ -440,8 +436,3 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork)
-
-
-def is_of_a_driver(error: Exception) -> bool:
-    """Does it come from a driver? What PEP 249 calls Error is in its ancestry then."""
-    return any(kind.__name__ == "Error" and kind is not Exception for kind in type(error).__mro__)

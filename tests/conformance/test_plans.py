@@ -195,6 +195,10 @@ class Statements:
         yield "is anything due where it is paused", lambda: self.dialect.due(Lane("q", 0), tasks=self.tasks), 1
         yield "no unknown task where it is paused", lambda: self.dialect.unknown_task(Lane("q", 0), tasks=self.tasks), 1
         self.reader.do(self.dialect.resume("q"))
+        yield "the first that are due", lambda: self.dialect.due_now(Lane("q", 0), limit=BATCH), BATCH
+        yield "the first that are not due yet", lambda: self.dialect.later(Lane("q", 0), limit=BATCH), 2 * BATCH
+        yield "what has failed", lambda: self.dialect.failed_of("q", limit=BATCH), 4 * BATCH
+        yield "when a run began last", lambda: self.dialect.newest_start("q", limit=BATCH), 2 * BATCH
         yield "what can be pruned", lambda: self.dialect.prunable(limit=BATCH), BATCH
 
     def by_id(self) -> Iterator[Case]:
@@ -210,6 +214,9 @@ class Statements:
         yield "find past leases", lambda: dialect.find_past(reachable=1e9, limit=1_000), running
         yield "past leases", lambda: dialect.past_leases([claim.id for claim in claims]), 2 * BATCH
         yield "expire", lambda: dialect.expire(reachable=1e9, limit=1_000), running + 3 * BATCH
+        yield "what runs of a queue", lambda: dialect.running_of("q", limit=10 * RUNNING), 3 * RUNNING
+        due = self.reader.do(dialect.due_now(Lane("q", 0), limit=BATCH))
+        yield "what others hold", lambda: dialect.held([job.id for job in due]), 2 * BATCH
         yield "is a lease past", lambda: dialect.past(None), running
         yield "adopt", lambda: dialect.adopt("w"), running
         verdicts = [verdict(claim, State.DONE) for claim in claims]

@@ -18,6 +18,7 @@ from dibs import (
     Retry,
     Worker,
     bulk,
+    diagnosis,
     events,
     hooks,
     migrations,
@@ -44,6 +45,7 @@ from dibs.worker import (
     lifespan,
     lookout,
     outage,
+    polls,
     processes,
     progress,
     slots,
@@ -155,6 +157,14 @@ CONSTANTS = {
     "a worker that is gone": f"leaves the register after {seconds(worker_register.GONE_AFTER)}",
     "names in a worker's row": (
         f"{register.MOST_NAMES:,} queues and {register.MOST_NAMES:,} tasks, {size(register.LONGEST_LIST)} each"
+    ),
+    "the reason of empty polls": (
+        f"looked up after {seconds(polls.FIRST_LOOK)} of them, again after {seconds(polls.LOOK_EVERY)}, "
+        f"at most {seconds(polls.LONGEST_UNLOOKED)} later"
+    ),
+    "what `dibs why` looks at": (
+        f"{diagnosis.MOST_OF_LANE:,} due and {diagnosis.MOST_OF_LANE:,} later jobs of a lane, {diagnosis.MOST_LANES:,} lanes, "
+        f"{diagnosis.MOST_RUNNING:,} running jobs, {diagnosis.MOST_ENDED:,} that ended"
     ),
     "a finished job that can't be deleted": f"tried again after {seconds(upkeep.POSTPONE)}",
     "arguments are warned about": f"from {size(settings.WARN_PAYLOAD)} on",

@@ -21,8 +21,8 @@ from dibs.cli.options import json_option, url_option
 from dibs.cli.output import print_json
 from dibs.cli.run import say
 from dibs.errors import DatabaseError
+from dibs.meanings import is_of_a_driver
 from dibs.scratch import Place, scratch
-from dibs.store import is_of_a_driver
 
 F = TypeVar("F", bound=Callable[..., Any])
 

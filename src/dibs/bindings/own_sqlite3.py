@@ -142,7 +142,7 @@ class OwnSqlite3:
     # any, and lose what it wrote when the parent closes. Its mutexes, too, are inherited as they are.
     may_be_forked = False
     pooled = False
-    patience: float | None = None  # there is no peer to wait for; locks have their busy_timeout
+    patience: float | None = None  # there is no peer to wait for; where it is given, locks are not waited for longer
 
     def __init__(self, raw: sqlite3.Connection, busy_timeout: float) -> None:
         self._raw = raw
@@ -154,7 +154,8 @@ class OwnSqlite3:
         SQLite's own busy handler sleeps longer each time and so starves behind processes that come and go
         (measured with four busy ones: single waits of 4 s, with these even pauses 0.55 s at most).
         """
-        deadline = time.monotonic() + self._busy_timeout
+        patience = self._busy_timeout if self.patience is None else min(self.patience, self._busy_timeout)
+        deadline = time.monotonic() + patience
         while True:
             try:
                 return self._raw.execute(text, values)

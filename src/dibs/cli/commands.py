@@ -23,6 +23,7 @@ COMMANDS = {
         "dibs.cli.workers",
         "Show who works on the queue, and how they fare.",
     ),
+    "why": ("dibs.cli.why", "Tell why nothing of a queue is being claimed."),
     "metrics": ("dibs.cli.metrics", "Show what the database knows of the queue, as metrics."),
     "jobs": ("dibs.cli.jobs", "List jobs, newest first."),
     "failed": ("dibs.cli.failed", "Show what failed: how often, since when, and what to do."),

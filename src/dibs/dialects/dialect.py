@@ -6,7 +6,8 @@ both happen once, when the dialect is made, so a statement's text never changes 
 
 What databases do differently (enqueue, claim, renew, settle) is in the file of each. What they do alike is in
 `people` (what a person asks for), `upkeep` (what one worker does for all), `reports` (what a running job says of
-itself), `here` (jobs that are run without a worker), `register` (who works) and `depths` (how much there is of everything).
+itself), `here` (jobs that are run without a worker), `register` (who works), `depths` (how much there is of everything)
+and `reasons` (why nothing is claimed).
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ from dibs.dialects.claims import CLAIM_COLUMNS
 from dibs.dialects.depths import Depths
 from dibs.dialects.here import Here
 from dibs.dialects.people import People
+from dibs.dialects.reasons import Reasons
 from dibs.dialects.register import Register
 from dibs.dialects.urls import DatabaseUrl
 from dibs.jobs import Claim, Enqueued, Lane, NewJob, Position, Renewal, Settled, Verdict
 from dibs.ops import Fetch, Op, Row, Value, fetch
 
 
-class Dialect(People, Here, Register, Depths):
+class Dialect(People, Here, Register, Depths, Reasons):
     """The SQL of one database. Only its ops are public; nobody asks for its name to decide something."""
 
     family: ClassVar[str]  # which bindings speak it

@@ -22,6 +22,7 @@ import msgspec
 
 from dibs.dialects.claims import CLAIM_COLUMNS
 from dibs.dialects.innodb import AS_IT_IS, InnoDB
+from dibs.dialects.innodb_holders import MySQLHolders
 from dibs.dialects.mysql_enqueuing import NAME, MySQLEnqueue, text_of
 from dibs.jobs import Claim, Lane, Position, Renewal, Settled, Verdict
 from dibs.ops import Op, Row, Value, execute, fetch
@@ -57,7 +58,7 @@ _KEYS_OF = """
 _MOST_BYTES = 1_000_000
 
 
-class MySQL(MySQLEnqueue, InnoDB):
+class MySQL(MySQLEnqueue, MySQLHolders, InnoDB):
     name = "MySQL"
     migrations = "mysql"
     scheme = "mysql"

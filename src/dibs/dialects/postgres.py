@@ -21,6 +21,7 @@ import msgspec
 from dibs.dialects.claims import CLAIM_COLUMNS
 from dibs.dialects.dialect import Dialect
 from dibs.dialects.postgres_enqueuing import PostgresEnqueue
+from dibs.dialects.postgres_holders import PostgresHolders
 from dibs.dialects.postgres_lanes import PostgresLanes
 from dibs.dialects.spelling import JOB_IDS, SCHEMA, utc
 from dibs.dialects.urls import DatabaseUrl
@@ -29,7 +30,7 @@ from dibs.jobs import Claim, Lane, Position, Renewal, Settled, Verdict
 from dibs.ops import Fetch, Op, Value, execute, fetch
 
 
-class Postgres(PostgresEnqueue, PostgresLanes, Dialect):
+class Postgres(PostgresEnqueue, PostgresLanes, PostgresHolders, Dialect):
     family = "postgresql"
     name = "PostgreSQL"
     idle_poll = timedelta(seconds=2)

@@ -404,6 +404,7 @@ class SQLite(KeyedEnqueue, Dialect):
         return "main"
 
     HAS_TABLES: ClassVar[str] = "SELECT count(*) FROM pragma_table_info(:meta, :schema)"
+    PLACES: ClassVar[str] = "SELECT :schema, name FROM sqlite_master WHERE type = 'table' AND substr(name, -9) = :jobs"
 
 
 def stored(moment: datetime) -> str:

@@ -15,8 +15,8 @@ from dibs.cli.output import print_json, printable
 from dibs.cli.run import say
 from dibs.cli.secrets import scrub
 from dibs.errors import DatabaseError
+from dibs.meanings import is_of_a_driver
 from dibs.scratch import scratch
-from dibs.store import is_of_a_driver
 from dibs.verify.run import CHECKS, Finding, Outcome
 from dibs.verify.run import verify as verified
 

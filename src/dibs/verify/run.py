@@ -11,8 +11,8 @@ from threading import Event
 import msgspec
 
 from dibs.errors import DatabaseError, DatabaseUnavailable
+from dibs.meanings import is_of_a_driver
 from dibs.scratch import Place
-from dibs.store import is_of_a_driver
 from dibs.verify import faults, quiet
 from dibs.verify.ground import Failed, Ground, Skipped
 

@@ -24,6 +24,7 @@ from dibs.worker.holders import lose
 from dibs.worker.leases import renew_late
 from dibs.worker.lookout import Lookout
 from dibs.worker.outage import Outage
+from dibs.worker.polls import EmptyPolls
 from dibs.worker.progress import EVERY, write_progress
 from dibs.worker.runs import Holdings, Run
 from dibs.worker.settling import Settler, Settling
@@ -117,6 +118,7 @@ class Fetcher:
         self._next_free: dict[Slots, float] = {}
         self._unclaimed = Unclaimed(app.dialect, store)
         self._turns = Turns(store)
+        self._polls = EmptyPolls(store, self.tally, worker, queues)
 
     @property
     def beats(self) -> dict[str, Beat]:
@@ -370,6 +372,7 @@ class Fetcher:
             self._next_claim = time.monotonic() + self._pause * self._dice.uniform(0.9, 1.1)
             self._lookout.found_nothing(now)
             self._unclaimed.report_unknown(self._lookout.lanes(), self._known_tasks())
+            self._polls.found_nothing(self._lookout.lanes(), self._by_task, now)
         return found
 
     def _wants(self, slots: Slots, now: float) -> bool:
@@ -421,6 +424,7 @@ class Fetcher:
         by_slots: dict[int, list[Run]] = {}
         self._taken += len(claims)
         self.tally.claimed(claims)
+        self._polls.found(claims)
         anew: dict[int, float] = {}
         if claims and time.monotonic() > good_until - self._lease / 2:
             anew = renew_late(self._store, claims, worker=self._worker, lease=self._lease)

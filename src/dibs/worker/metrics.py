@@ -56,8 +56,8 @@ class WorkerMetrics:
             _counter("dibs_rows_skipped_total", "Ready rows that others held, by queue.", _by("queue", tally.skipped)),
             _counter(
                 "dibs_leases_expired_total",
-                "Claims whose lease was over and that this worker's upkeep took back, whoever held them.",
-                [Sample({}, tally.expired)],
+                "Claims whose lease was over and that this worker's upkeep took back, whoever held them, by queue.",
+                _by("queue", tally.expired),
             ),
             _counter(
                 "dibs_events_dropped_total",

@@ -31,6 +31,9 @@ logger = logging.getLogger("dibs")
 LOOK_EVERY = 2.0
 WRITE_EVERY = 10.0
 
+#: Queues of which the row says why polls come back empty, at most.
+MOST_SHOWN = 50
+
 #: Over so many seconds the rates are.
 RATES_OVER = 60.0
 
@@ -85,8 +88,18 @@ class View:
             claimed_queue=None if claim is None else claim.queue,
             claimed_at=None if claim is None else claim.claimed_at,
             polls=self._tally.polls or None,
-            detail={**self._detail, "ended": counts},
+            detail={**self._detail, "ended": counts, **self._empty()},
         )
+
+    def _empty(self) -> dict[str, Any]:
+        """Return why polls come back empty now, how many rows were skipped and how many leases taken back, by queue."""
+        tally = self._tally
+        known: dict[str, Any] = {
+            "empty_polls": tally.reasons,
+            "rows_skipped": tally.skipped,
+            "leases_expired": tally.expired,
+        }
+        return {name: dict(list(numbers.copy().items())[:MOST_SHOWN]) for name, numbers in known.items() if numbers}
 
     def _counts(self, now: float) -> dict[str, int]:
         ended = self._tally.by_end()

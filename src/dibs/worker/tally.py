@@ -41,7 +41,8 @@ class Tally:
         self.ran: dict[str, Histogram] = {}  # by task
         self.polls: dict[str, dict[str, int]] = {}  # empty ones, by queue and reason
         self.skipped: dict[str, int] = {}  # rows that others held, by queue
-        self.expired = 0  # leases that this worker's upkeep took back
+        self.reasons: dict[str, str] = {}  # by queue: why polls come back empty, as of the last look
+        self.expired: dict[str, int] = {}  # leases that this worker's upkeep took back, by queue
         self.claims: dict[str, int] = {}  # by queue
         self.ends: dict[tuple[str, str, str], int] = {}  # by queue, task and how runs ended
         self.last_claim: Claim | None = None
@@ -74,11 +75,16 @@ class Tally:
             _histogram(self.waited, claim.queue).observe(max(since, 0.0))
             _histogram(self.ran, claim.task).observe(run.ran() or 0.0)
 
-    def polled_empty(self, queue: str, reason: str) -> None:
-        """Count a poll that found nothing, with why that was."""
+    def polled_empty(self, queue: str, reason: str, times: int = 1) -> None:
+        """Count polls that found nothing, with why that was."""
         queue = queue if queue in self.polls or len(self.polls) < MOST_APART else OTHER
         reasons = self.polls.setdefault(queue, {})
-        reasons[reason] = reasons.get(reason, 0) + 1
+        reasons[reason] = reasons.get(reason, 0) + times
+
+    def took_back(self, queue: str) -> None:
+        """Count a claim whose lease was over and that upkeep took back."""
+        queue = queue if queue in self.expired or len(self.expired) < MOST_APART else OTHER
+        self.expired[queue] = self.expired.get(queue, 0) + 1
 
     def skipped_rows(self, queue: str, number: int) -> None:
         """Count ready rows that were passed over, since others held them."""

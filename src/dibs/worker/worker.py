@@ -372,7 +372,7 @@ class Worker:
         self.stop()
 
     def _tell_expired(self, tally: Tally, job: Expired) -> None:
-        tally.expired += 1
+        tally.took_back(job.queue)
         tell_expired(self.app, job)
 
     def _refused(self, error: DatabaseError) -> None:

@@ -1,0 +1,213 @@
+"""Reads what `why` decides by: plain statements, each of which reads some thousands of rows at most, however long the queue.
+
+Nothing is written, and no row stays locked: which rows others hold is told by trying to lock those that are due, as a
+claim does, in a transaction that is rolled back at once.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import partial
+
+from dibs.dialects.dialect import Dialect
+from dibs.errors import DatabaseError, DatabaseUnavailable, InvalidArgument, ReadOnlyDatabase
+from dibs.jobs import Lane
+from dibs.register import WorkerRecord
+from dibs.settings import prefix_of
+from dibs.store import RowLocked, Store
+from dibs.why import UPKEEP_LATE, Elsewhere, Figures, HeldBy, Why, answered
+
+#: Jobs of one lane that are looked at, and lanes.
+MOST_OF_LANE = 500
+MOST_LANES = 100
+
+#: Running jobs that are looked at, and rows of what has ended, or is new.
+MOST_RUNNING = 1_000
+MOST_ENDED = 10_000
+MOST_NEW = 500
+
+#: Rows that are tried whether others hold them, and of these the ones whose holders are looked for.
+MOST_TRIED = 500
+MOST_HELD = 100
+
+#: Other schemas and prefixes that are looked into.
+MOST_PLACES = 20
+
+#: Where there is one writer at a time: for so long (seconds) it is tried to write.
+WRITER_WAITS = 0.5
+
+
+def why(store: Store, queue: str, database: str) -> Why:
+    """Return why nothing of this queue is being claimed. Raises DatabaseError, or SchemaError, where it can't be asked."""
+    return answered(queue, database, _Look(store, queue).figures())
+
+
+class _Look:
+    def __init__(self, store: Store, queue: str) -> None:
+        self._store = store
+        self._dialect = store.dialect
+        self._queue = queue
+        self._figures = Figures()
+        self._serving: list[WorkerRecord] | None = None
+        self._alive_since: datetime | None = None  # the oldest worker that is
+        self._tasks: dict[str, list[int]] = {}  # due jobs, by task
+
+    def figures(self) -> Figures:
+        """Read all there is."""
+        try:
+            self._read()
+        except ReadOnlyDatabase as error:
+            return Figures(replica=str(error))
+        except RowLocked:
+            self._figures.table_locked = True
+        return self._figures
+
+    def _read(self) -> None:
+        f, store, dialect, queue = self._figures, self._store, self._dialect, self._queue
+        next_expiry, now = store.run(dialect.next_expiry, haste=True)
+        f.now = now
+        for name, at, by in store.run(dialect.paused, haste=True):
+            if name == queue:
+                f.paused_at, f.paused_by = at, by
+        self._read_workers()
+        self._read_waiting()
+        self._read_running()
+        if f.expired:
+            # A worker that has just begun has not had the time to look.
+            late = (now - max(next_expiry, self._alive_since or next_expiry)).total_seconds()
+            f.upkeep_late = round(late, 3) if late > UPKEEP_LATE else None
+        started = store.run(partial(dialect.newest_start, queue, limit=MOST_NEW), haste=True)
+        f.claimed_at = max((at for at in (f.claimed_at, started) if at is not None), default=None)
+        f.failed, f.last_failed_at, f.others_done = store.run(
+            partial(dialect.failed_of, queue, limit=MOST_ENDED), haste=True
+        )
+        if self._tasks:
+            self._read_locks()
+        self._look_elsewhere()
+
+    # -- the queue -----------------------------------------------------------------------------------
+
+    def _read_workers(self) -> None:
+        f = self._figures
+        try:
+            alive = [worker for worker in self._store.run(self._dialect.workers) if worker.state != "quiet"]
+        except DatabaseUnavailable:
+            raise
+        except DatabaseError:
+            return  # no register, or none that may be read
+        self._alive_since = min((worker.started_at for worker in alive), default=None)
+        self._serving = [worker for worker in alive if worker.serves(self._queue) is not False]
+        f.workers, f.serving = len(alive), [worker.worker for worker in self._serving]
+        claims = [worker for worker in alive if worker.claimed_queue == self._queue]
+        f.claimed_at = max((worker.claimed_at for worker in claims if worker.claimed_at), default=None)
+
+    def _read_waiting(self) -> None:
+        f, store, dialect = self._figures, self._store, self._dialect
+        lanes: list[Lane] = store.run(lambda: dialect.lanes([self._queue]), haste=True)
+        f.capped = len(lanes) > MOST_LANES
+        for lane in lanes[-MOST_LANES:]:
+            due = store.run(partial(dialect.due_now, lane, limit=MOST_OF_LANE), haste=True)
+            later = store.run(partial(dialect.later, lane, limit=MOST_OF_LANE), haste=True)
+            f.due += len(due)
+            f.scheduled += later.scheduled
+            f.retrying += later.retrying
+            f.oldest_due_at = _earlier(f.oldest_due_at, due[0].run_at if due else None)
+            f.next_scheduled_at = _earlier(f.next_scheduled_at, later.next_scheduled_at)
+            f.next_retry_at = _earlier(f.next_retry_at, later.next_retry_at)
+            f.capped = f.capped or MOST_OF_LANE in (len(due), later.scheduled + later.retrying)
+            for job in due:
+                self._tasks.setdefault(job.task, []).append(job.id)
+        if self._serving:
+            f.unknown_tasks = sorted(
+                task for task in self._tasks if all(worker.knows(task) is False for worker in self._serving)
+            )
+
+    def _read_running(self) -> None:
+        f = self._figures
+        running = self._store.run(partial(self._dialect.running_of, self._queue, limit=MOST_RUNNING), haste=True)
+        f.capped = f.capped or len(running) == MOST_RUNNING
+        live = [job for job in running if not job.past]
+        ends = [job.lease_until for job in live if job.lease_until is not None]
+        f.running, f.expired = len(live), len(running) - len(live)
+        f.lease_until, f.last_lease_until = min(ends, default=None), max(ends, default=None)
+        f.owners = sorted({job.owner for job in live if job.owner})[:20]
+        f.expired_since = min((job.lease_until for job in running if job.past and job.lease_until), default=None)
+        starts = [job.started_at for job in running if job.started_at is not None]
+        f.claimed_at = max([*starts, *([f.claimed_at] if f.claimed_at else [])], default=None)
+
+    # -- who is in the way -----------------------------------------------------------------------------
+
+    def _read_locks(self) -> None:
+        """Try to lock what is due, on a connection of its own, and let go at once."""
+        f, dialect = self._figures, self._dialect
+        ids = sorted(job_id for ids in self._tasks.values() for job_id in ids[:MOST_TRIED])[:MOST_TRIED]
+        patience = WRITER_WAITS if dialect.one_writer else None
+        try:
+            held = sorted(self._store.run_undone(lambda: dialect.held(ids), patience=patience))
+        except RowLocked:
+            held = ids  # by whoever locks the whole
+        f.locked = len(held)
+        if held:
+            f.held_by = self._holders(held[:MOST_HELD])
+
+    def _holders(self, held: list[int]) -> list[HeldBy]:
+        try:
+            found = self._store.run(lambda: self._dialect.lock_holders(held), persistent=False)
+        except DatabaseUnavailable:
+            raise
+        except DatabaseError:
+            return []  # a privilege is missing
+        return [HeldBy(**each._asdict()) for each in found[:5]]
+
+    # -- other places ------------------------------------------------------------------------------------
+
+    def _look_elsewhere(self) -> None:
+        """Find out whether the other half of this queue is under another schema or prefix.
+
+        Two programs may have queues of one name side by side, so it is only said where what is missing here is there:
+        jobs wait here, nobody serves them, and a worker elsewhere serves the queue and knows their task; or nothing is here,
+        and jobs wait elsewhere that nobody there serves, of a task that workers here know, if there are any.
+        """
+        f = self._figures
+        if self._serving is None or ((f.due or f.scheduled or f.retrying or f.running or f.expired) and self._serving):
+            return
+        try:
+            places = self._store.run(self._dialect.places, persistent=False)
+        except DatabaseUnavailable:
+            raise
+        except DatabaseError:
+            return
+        for schema, prefix in places[:MOST_PLACES]:
+            try:
+                there = type(self._dialect)(schema, prefix_of(prefix))
+                found = self._other_half(there)
+            except DatabaseUnavailable:
+                raise
+            except (DatabaseError, InvalidArgument):
+                continue  # not to be read, or no tables of dibs after all
+            if found is not None:
+                f.elsewhere.append(found)
+
+    def _other_half(self, there: Dialect) -> Elsewhere | None:
+        f, store, queue = self._figures, self._store, self._queue
+        alive = [worker for worker in store.run(there.workers, persistent=False) if worker.state != "quiet"]
+        serve = [worker for worker in alive if worker.serves(queue) is not False]
+        lanes = store.run(lambda: there.lanes([queue]), persistent=False)[-5:]
+        waiting = [
+            job for lane in lanes for job in store.run(partial(there.due_now, lane, limit=100), persistent=False)
+        ]
+        found = Elsewhere(schema=there.schema, prefix=there.prefix, waiting=len(waiting), workers=len(serve))
+        if f.due or f.scheduled or f.retrying:  # nobody serves it here
+            known = any(worker.knows(task) for worker in serve for task in self._tasks)
+            return found if known and not self._serving else None
+        if f.running or f.expired:
+            return None
+        if self._serving:  # nothing is here
+            known = any(worker.knows(job.task) for worker in self._serving for job in waiting)
+            return found if known and not serve else None
+        named = any(worker.queues is not None for worker in serve)
+        return found if waiting or named else None
+
+
+def _earlier(one: datetime | None, other: datetime | None) -> datetime | None:
+    return min((each for each in (one, other) if each is not None), default=None)
