@@ -141,6 +141,7 @@ class OwnSqlite3:
     # It keeps what it has locked by the process and file: a child would count the parent's locks as its own, write without
     # any, and lose what it wrote when the parent closes. Its mutexes, too, are inherited as they are.
     may_be_forked = False
+    session: int | None = None  # there is no server
     patience: float | None = None  # there is no peer to wait for; locks have their busy_timeout
 
     def __init__(self, raw: sqlite3.Connection, busy_timeout: float) -> None:

@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 from dibs.dialects.claims import CLAIM_COLUMNS
 from dibs.dialects.depths import Depths
 from dibs.dialects.here import Here
+from dibs.dialects.locks import Locks
 from dibs.dialects.people import People
 from dibs.dialects.register import Register
 from dibs.dialects.urls import DatabaseUrl
@@ -26,7 +27,7 @@ from dibs.jobs import Claim, Enqueued, Lane, NewJob, Position, Renewal, Settled,
 from dibs.ops import Op, Row, Value, fetch
 
 
-class Dialect(People, Here, Register, Depths):
+class Dialect(People, Here, Register, Depths, Locks):
     """The SQL of one database. Only its ops are public; nobody asks for its name to decide something."""
 
     family: ClassVar[str]  # which bindings speak it

@@ -22,6 +22,7 @@ from dibs.dialects.claims import CLAIM_COLUMNS
 from dibs.dialects.dialect import Dialect
 from dibs.dialects.postgres_enqueuing import PostgresEnqueue
 from dibs.dialects.postgres_lanes import PostgresLanes
+from dibs.dialects.postgres_locks import PostgresLocks
 from dibs.dialects.spelling import utc
 from dibs.dialects.urls import DatabaseUrl
 from dibs.errors import ReadOnlyDatabase, UnsuitableDatabase
@@ -29,7 +30,7 @@ from dibs.jobs import Claim, Lane, Position, Renewal, Settled, Verdict
 from dibs.ops import Fetch, Op, Value, execute, fetch
 
 
-class Postgres(PostgresEnqueue, PostgresLanes, Dialect):
+class Postgres(PostgresEnqueue, PostgresLanes, PostgresLocks, Dialect):
     family = "postgresql"
     name = "PostgreSQL"
     idle_poll = timedelta(seconds=2)
@@ -46,6 +47,7 @@ class Postgres(PostgresEnqueue, PostgresLanes, Dialect):
         "in_tasks": "= ANY(CAST(:tasks AS text[]))",
         "for_update": "FOR NO KEY UPDATE",
         "skip_locked": "SKIP LOCKED",
+        "nowait": "NOWAIT",
         "insert_new": "INSERT",
         "or_nothing": "ON CONFLICT DO NOTHING",
         "as_text": "::text",

@@ -54,13 +54,15 @@ class View:
         holdings: Holdings,
         tally: Tally,
         detail: dict[str, Any],
+        sessions: Callable[[], list[int]] = list,
     ) -> None:
-        """`detail` is what does not change."""
+        """`detail` is what does not change; `sessions` answers what the server calls its connections."""
         self._state = state
         self._slots = slots
         self._holdings = holdings
         self._tally = tally
         self._detail = detail
+        self._sessions = sessions
         self._past: deque[tuple[float, int, int]] = deque()  # moments (monotonic), with what had ended by then
         self._counts(time.monotonic())
 
@@ -85,7 +87,7 @@ class View:
             claimed_queue=None if claim is None else claim.queue,
             claimed_at=None if claim is None else claim.claimed_at,
             polls=self._tally.polls or None,
-            detail={**self._detail, "ended": counts},
+            detail={**self._detail, "ended": counts, "sessions": self._sessions()},
         )
 
     def _counts(self, now: float) -> dict[str, int]:

@@ -144,6 +144,7 @@ class Worker:
         self._stopping = threading.Event()
         self._done = threading.Event()
         self._fetcher: Fetcher | None = None
+        self._make_fetcher: Callable[..., Fetcher] = Fetcher
         self._failure: BaseException | None = None
         self._ended_with: BaseException | None = None
 
@@ -254,7 +255,7 @@ class Worker:
             stores[-1].by_index = True
             return stores[-1]
 
-        fetcher = Fetcher(
+        fetcher = self._make_fetcher(
             self.app,
             store("worker"),
             worker=self.name,
@@ -287,7 +288,7 @@ class Worker:
             woke=fetcher.wake,
             tell=tell,
             refused=self._refused_by_schema,
-            registration=self._registration(upkeep_store, fetcher, holdings),
+            registration=self._registration(upkeep_store, fetcher, holdings, stores),
         )
         parts: list[Leases | Upkeep | Wakeups] = [leases, upkeep]
         if self.app.dialect.channel is not None and self.app.notify:
@@ -360,7 +361,9 @@ class Worker:
             logger.error("worker %s stops: %s", self.name, error)
             self._fail(error)
 
-    def _registration(self, store: Store, fetcher: Fetcher, holdings: Holdings) -> Registration:
+    def _registration(
+        self, store: Store, fetcher: Fetcher, holdings: Holdings, stores: Sequence[Store]
+    ) -> Registration | None:
         tasks = [task for slots in fetcher.slots for task in slots.tasks]
         view = View(
             state=lambda: self.health.state,
@@ -368,6 +371,7 @@ class Worker:
             holdings=holdings,
             tally=fetcher.tally,
             detail=detail_of(lease=self.lease, burst=self.burst),
+            sessions=lambda: [each.session for each in stores if each.session is not None],
         )
         return Registration(store, entry_of(self.name, self.queues, tasks), view)
 
