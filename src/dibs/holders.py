@@ -26,9 +26,10 @@ LONGEST_QUERY = 300
 LONG = 1.0
 
 _PASSWORD = re.compile(
-    r"(?i)(\b(?:identified\s+(?:\w+\s+\S+\s+)?(?:by|as)(?:\s+password)?|password|passwd|pwd)\b\s*(?:=|:=|\(|=>)?\s*)"
-    r"('(?:[^'\\]|''|\\.)*'?|\"(?:[^\"\\]|\"\"|\\.)*\"?)"
+    r"(?i)(\b(?:identified\s+(?:\w+\s+\S+\s+)?(?:by|as)(?:\s+password)?|password|passwd|pwd)\b\s*(?:=>|:=|=|\()?\s*)"
+    r"(''[^']+''|'(?:[^'\\]|''|\\.)*'?|\"(?:[^\"\\]|\"\"|\\.)*\"?)"
 )
+_BARE_PASSWORD = re.compile(r"(?i)(\b(?:password|passwd|pwd)\s*=\s*)[^\s'\"]+")
 _IN_URL = re.compile(r"(\w+://[^\s:/@]*:)[^\s@/]*(?=@)")
 
 
@@ -220,5 +221,6 @@ def shortened(query: str | None) -> str | None:
     """
     if not query:
         return None
-    line = " ".join(_IN_URL.sub(r"\1…", _PASSWORD.sub(r"\1'…'", query)).split())
+    query = _BARE_PASSWORD.sub(r"\1…", _PASSWORD.sub(r"\1'…'", query))
+    line = " ".join(_IN_URL.sub(r"\1…", query).split())
     return line if len(line) <= LONGEST_QUERY else f"{line[: LONGEST_QUERY - 1]}…"

@@ -61,10 +61,10 @@ def end(app: Connections, session: int) -> bool:
 
 def _store(app: Connections) -> Store:
     """Return connections of their own: those of the app may be the ones that wait."""
-    url = app.url
-    if app.dialect.one_writer:
-        url = replace(url, query={**url.query, "busy_timeout": A_MOMENT})
-    return Store(app.dialect, connector(url, password=app.password), name="dibs locks", size=MOST_WAITED_FOR + 1)
+    if not app.dialect.one_writer:
+        return app.new_store(name="dibs locks", size=MOST_WAITED_FOR + 1)
+    url = replace(app.url, query={**app.url.query, "busy_timeout": A_MOMENT})
+    return Store(app.dialect, connector(url), name="dibs locks")
 
 
 def _ask(store: Store, make: Callable[[], Op[Found]] | None, lacks: str, queue: str | None = None) -> Found:

@@ -95,6 +95,7 @@ class Failing:
         self.family = real.family
         self.patience = real.patience
         self.may_be_forked = real.may_be_forked
+        self.session = real.session
 
     def _pass(self, call: Callable[[], T], *, commits: bool) -> T:
         if not self._fault.due():

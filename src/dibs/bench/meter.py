@@ -73,6 +73,7 @@ class Counted:
         self._waiting = waiting
         self.family = connection.family
         self.may_be_forked = connection.may_be_forked
+        self.session = connection.session
         self.statements = 0
         self.commits = 0
 

@@ -64,10 +64,11 @@ class MariaDBLocks(MySQLLocks):
         WHERE state LIKE 'Waiting for table%lock' AND (db = :schema OR LOCATE(:schema, info) > 0)
     """
     OLDER: ClassVar[str] = """
-        SELECT trx_mysql_thread_id FROM information_schema.innodb_trx
-        WHERE trx_mysql_thread_id > 0 AND trx_mysql_thread_id <> CONNECTION_ID() AND trx_started <= (
-            SELECT min(now_here) FROM (SELECT trx_started AS now_here FROM information_schema.innodb_trx
-                WHERE trx_mysql_thread_id = CONNECTION_ID()) AS mine) - INTERVAL :seconds SECOND
+        SELECT t.trx_mysql_thread_id FROM information_schema.innodb_trx AS t
+        JOIN information_schema.processlist AS p ON p.id = t.trx_mysql_thread_id
+        WHERE p.db = :schema AND p.id <> CONNECTION_ID() AND t.trx_started <= (
+            SELECT trx_started FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = CONNECTION_ID()
+        ) - INTERVAL :seconds SECOND
     """
 
     def lock_tables(self) -> Op[Found]:
@@ -77,7 +78,10 @@ class MariaDBLocks(MySQLLocks):
         yield from fetch(self.A_READ)
         tables = tuple(f"{self.prefix}{table}" for table in TABLES)
         locks, waits = [], []
-        for session, info, seconds in (yield from fetch(self.TABLE_WAITERS, schema=self.schema)):
+        waiters = yield from fetch(self.TABLE_WAITERS, schema=self.schema)
+        if waiters:
+            yield from fetch(self.LET_IT_REFRESH)
+        for session, info, seconds in waiters:
             statement = text(info)
             table = next((each for each in tables if re.search(rf"\b{each}\b", statement)), None)
             if table is None:
@@ -85,7 +89,7 @@ class MariaDBLocks(MySQLLocks):
             defines = bool(_DEFINES.match(statement))
             locks.append(TableLock(session, table, "EXCLUSIVE" if defines else "SHARED WRITE", False, defines))
             if defines:
-                rows = yield from fetch(self.OLDER, seconds=max(int(seconds) - 1, 0))
+                rows = yield from fetch(self.OLDER, schema=self.schema, seconds=int(seconds))
                 waits += [(session, row[0]) for row in rows if row[0] != session]
         waits += waits_of(locks)
         return Found(tables=locks, waits=waits)

@@ -215,7 +215,8 @@ def who_of(session: int | None, transaction: Any) -> Who:
 def _age(transaction: Row | None, began: datetime | None) -> float | None:
     if transaction is None or began is None:
         return None
-    return max((began - transaction[3]).total_seconds(), 0.0)
+    since: timedelta = began - transaction[3]
+    return max(since.total_seconds(), 0.0)
 
 
 def _state(command: str, state: str | None, transaction: Row | None) -> str:
