@@ -15,9 +15,9 @@ from functools import partial
 from dibs.bindings import connector
 from dibs.bindings.file_locks import end_process, openers
 from dibs.connections import Connections
+from dibs.dialects.locks import ROWS_OUT_OF_REACH, Question
 from dibs.errors import DatabaseError, DatabaseUnavailable, InvalidArgument
 from dibs.holders import Found, LockReport, RowsHeld, Who, report
-from dibs.ops import Op
 from dibs.store import RowLocked, Store
 
 #: How long (milliseconds) it is tried to write to a file.
@@ -34,13 +34,16 @@ CACHED = 0.15
 def look(app: Connections, queue: str | None) -> LockReport:
     """Return who holds rows of a queue (None: of any), or blocks dibs' statements."""
     with closing(_store(app)) as store:
-        found = [_ask(store, question.make, question.lacks) for question in app.dialect.lock_questions(queue)]
+        questions = app.dialect.lock_questions(queue)
+        found = [_ask(partial(_one, store, each), each.lacks, each.locked) for each in questions]
         if app.dialect.finds_by_waiting:
-            found.append(_ask(store, None, "who holds which rows can't be found out", queue))
+            found.append(
+                _ask(partial(_by_waiting, store, queue), "who holds which rows can't be found", ROWS_OUT_OF_REACH)
+            )
         if app.dialect.one_writer:
             found.append(openers(app.url.database))
         try:
-            workers = store.run(app.dialect.workers, persistent=False)
+            workers = store.run(app.dialect.workers, persistent=False, haste=True)
         except DatabaseError:
             workers = []  # without its register it is only not known which worker it is
         return report(found, workers, queue=queue, host=socket.gethostname()[:255])
@@ -67,22 +70,25 @@ def _store(app: Connections) -> Store:
     return Store(app.dialect, connector(url), name="dibs locks")
 
 
-def _ask(store: Store, make: Callable[[], Op[Found]] | None, lacks: str, queue: str | None = None) -> Found:
+def _one(store: Store, question: Question) -> Found:
+    return store.run(question.make, persistent=False, haste=True)
+
+
+def _ask(find: Callable[[], Found], lacks: str, locked: str) -> Found:
+    """Return what was found; or a note why nothing was, so that the other questions are answered all the same."""
     try:
-        if make is None:
-            return _by_waiting(store, queue)
-        return store.run(make, persistent=False, haste=True)
+        return find()
     except DatabaseUnavailable:
         raise
     except RowLocked:
-        return Found(notes=[lacks])
+        return Found(notes=[locked or lacks])
     except DatabaseError as error:
         return Found(notes=[f"{lacks} ({error})"])
 
 
 def _by_waiting(store: Store, queue: str | None) -> Found:
     """Find out whose the held rows are, by waiting for some of them while another connection looks at who is waited for."""
-    held = store.run(partial(store.dialect.held_rows, queue), persistent=False)
+    held = store.run(partial(store.dialect.held_rows, queue), persistent=False, haste=True)
     if not held:
         return Found(counted=True)
     ids = sorted(held)

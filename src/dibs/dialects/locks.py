@@ -10,12 +10,16 @@ from dibs.dialects.spelling import Spelling
 from dibs.holders import Found, Who
 from dibs.ops import Op
 
+#: What is said of the rows where somebody keeps all readers from their table.
+ROWS_OUT_OF_REACH = "who holds which rows can't be read just now: somebody has the whole table, or waits for it"
+
 
 class Question(NamedTuple):
-    """One part of who holds what. `lacks`: what to say where the database refuses to answer it."""
+    """One part of who holds what. What to say where a privilege is missing (`lacks`), and where a lock is in the way."""
 
     make: Callable[[], Op[Found]]
     lacks: str
+    locked: str = ""
 
 
 class Locks(Spelling):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import timedelta
 from functools import partial
 from typing import ClassVar
 
@@ -15,7 +16,7 @@ from dibs.dialects.locks import Question
 from dibs.dialects.mysql_locks import MySQLLocks, text, waits_of, who_of
 from dibs.dialects.spelling import TABLES
 from dibs.holders import Found, TableLock, Who
-from dibs.ops import Op, Row, fetch
+from dibs.ops import Op, Row, execute, fetch
 
 #: How many jobs are looked at, of the ready ones and of the running ones, and how many of the held ones are waited for.
 MOST_LOOKED_AT = 1_000
@@ -63,24 +64,20 @@ class MariaDBLocks(MySQLLocks):
         SELECT id, info, time_ms / 1000 FROM information_schema.processlist
         WHERE state LIKE 'Waiting for table%lock' AND (db = :schema OR LOCATE(:schema, info) > 0)
     """
-    OLDER: ClassVar[str] = """
-        SELECT t.trx_mysql_thread_id FROM information_schema.innodb_trx AS t
-        JOIN information_schema.processlist AS p ON p.id = t.trx_mysql_thread_id
-        WHERE p.db = :schema AND p.id <> CONNECTION_ID() AND t.trx_started <= (
-            SELECT trx_started FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = CONNECTION_ID()
-        ) - INTERVAL :seconds SECOND
-    """
 
     def lock_tables(self) -> Op[Found]:
         found = yield from super().lock_tables()
         if found.tables:
             return found
-        yield from fetch(self.A_READ)
+        yield from execute(self.BRIEFLY)
+        ((_, _, mine),) = yield from fetch(self.A_READ)
+        waiters = yield from fetch(self.TABLE_WAITERS, schema=self.schema)
+        if not waiters:
+            return found
+        transactions, began = yield from self._transactions(mine)
+        here = {row[0] for row in (yield from fetch(self.PROCESSES)) if row[3] == self.schema} - {mine}
         tables = tuple(f"{self.prefix}{table}" for table in TABLES)
         locks, waits = [], []
-        waiters = yield from fetch(self.TABLE_WAITERS, schema=self.schema)
-        if waiters:
-            yield from fetch(self.LET_IT_REFRESH)
         for session, info, seconds in waiters:
             statement = text(info)
             table = next((each for each in tables if re.search(rf"\b{each}\b", statement)), None)
@@ -89,8 +86,9 @@ class MariaDBLocks(MySQLLocks):
             defines = bool(_DEFINES.match(statement))
             locks.append(TableLock(session, table, "EXCLUSIVE" if defines else "SHARED WRITE", False, defines))
             if defines:
-                rows = yield from fetch(self.OLDER, schema=self.schema, seconds=int(seconds))
-                waits += [(session, row[0]) for row in rows if row[0] != session]
+                asked = None if began is None else began - timedelta(seconds=int(seconds))
+                older = [row[0] for row in transactions if asked is None or row[3] <= asked]
+                waits += [(session, each) for each in older if each in here and each != session]
         waits += waits_of(locks)
         return Found(tables=locks, waits=waits)
 
@@ -106,6 +104,7 @@ class MariaDBLocks(MySQLLocks):
 
     def held_rows(self, queue: str | None) -> Op[dict[int, str]]:
         """Return the jobs that are held just now, with their queues."""
+        yield from execute(self.BRIEFLY)
         ready = yield from fetch(self.LOOK_AT_READY, queue=queue, limit=MOST_LOOKED_AT)
         running = yield from fetch(self.LOOK_AT_RUNNING, queue=queue, limit=MOST_LOOKED_AT)
         queues = dict([*ready, *running])

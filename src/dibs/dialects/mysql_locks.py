@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, ClassVar
 
-from dibs.dialects.locks import Locks, Question
+from dibs.dialects.locks import ROWS_OUT_OF_REACH, Locks, Question
 from dibs.dialects.spelling import TABLES
 from dibs.holders import Found, RowsHeld, Session, TableLock, Who
 from dibs.ops import Op, Row, execute, fetch
@@ -37,7 +37,7 @@ class MySQLLocks(Locks):
             Question(partial(self.lock_sessions, prepared), _PROCESS),
             Question(self.lock_waits, f"who waits for a row {_SCHEMA}"),
             Question(self.lock_tables, f"who holds or waits for a whole table {_SCHEMA}"),
-            Question(partial(self.lock_rows, queue), f"who holds which rows {_SCHEMA}"),
+            Question(partial(self.lock_rows, queue), f"who holds which rows {_SCHEMA}", ROWS_OUT_OF_REACH),
         )
 
     XA_RECOVER: ClassVar[str] = "XA RECOVER"
@@ -52,13 +52,28 @@ class MySQLLocks(Locks):
         ends = "; ".join(f"XA ROLLBACK {name}" for name in prepared)
         return Found(notes=[f"transactions are prepared at this server, and KILL does not end them: {ends}"])
 
+    # Who waits for a whole table keeps all away who come after, us as well. That must not keep us from saying so. For the
+    # session, which is one for these questions alone.
+    BRIEFLY: ClassVar[str] = "SET SESSION lock_wait_timeout = 1"
     A_READ: ClassVar[str] = "SELECT count(*), UTC_TIMESTAMP(6), CONNECTION_ID() FROM dibs_meta"
     TRANSACTIONS: ClassVar[str] = """
         SELECT trx_mysql_thread_id, trx_id, trx_state, trx_started, trx_query, trx_rows_locked, trx_rows_modified
         FROM information_schema.innodb_trx
     """
-    # The list of transactions is a copy, which is not made anew while it is read more often than every tenth of a second.
+    # The list of transactions is a copy, for all sessions, which is not made anew while it is read more often than every
+    # tenth of a second. One that does not have our own transaction in it is too old.
     LET_IT_REFRESH: ClassVar[str] = "SELECT SLEEP(0.15)"
+
+    def _transactions(self, mine: int) -> Op[tuple[list[Row], datetime | None]]:
+        """Return the open transactions, and when ours began, which has read something just now."""
+        rows: list[Row] = []
+        for _ in range(5):
+            rows = yield from fetch(self.TRANSACTIONS)
+            if ours := [row for row in rows if row[0] == mine]:
+                return rows, ours[0][3]
+            yield from fetch(self.LET_IT_REFRESH)
+        return rows, None
+
     PROCESSES: ClassVar[str] = """
         SELECT t.processlist_id, t.processlist_user, t.processlist_host, t.processlist_db, t.processlist_command,
             t.processlist_state, t.processlist_info, t.processlist_time, a.attr_value
@@ -70,14 +85,10 @@ class MySQLLocks(Locks):
 
     def lock_sessions(self, prepared: Sequence[str]) -> Op[Found]:
         """Return what is connected, with its transaction, and the transactions that nobody is connected to."""
+        yield from execute(self.BRIEFLY)
         ((_, now, mine),) = yield from fetch(self.A_READ)
-        transactions = yield from fetch(self.TRANSACTIONS)
+        transactions, began = yield from self._transactions(mine)
         processes = yield from fetch(self.PROCESSES)
-        began = next((row[3] for row in transactions if row[0] == mine), None)
-        if began is None:
-            yield from fetch(self.LET_IT_REFRESH)
-            transactions = yield from fetch(self.TRANSACTIONS)
-            began = next((row[3] for row in transactions if row[0] == mine), None)
         sessions = []
         by_session = {row[0]: row for row in transactions if row[0]}
         for process in processes:
@@ -177,7 +188,8 @@ class MySQLLocks(Locks):
     def lock_rows(self, queue: str | None) -> Op[Found]:
         """Return who holds which rows."""
         jobs = f"{self.prefix}dibs_jobs"
-        rows = yield from fetch(self.ROWS, alone=True, schema=self.schema, jobs=jobs, queue=queue)
+        yield from execute(self.BRIEFLY)
+        rows = yield from fetch(self.ROWS, schema=self.schema, jobs=jobs, queue=queue)
         held = [
             RowsHeld(who_of(session, transaction), queue, number, [int(each) for each in text(ids).split(",")])
             for session, transaction, queue, number, ids in rows

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from dibs.dialects.locks import Locks, Question
+from dibs.dialects.locks import ROWS_OUT_OF_REACH, Locks, Question
 from dibs.dialects.spelling import TABLES
 from dibs.holders import Found, RowsHeld, Session, TableLock
 from dibs.ops import Op, Row, fetch
@@ -43,7 +43,7 @@ class PostgresLocks(Locks):
         return (
             Question(self.lock_sessions, "the server's sessions can't be read"),
             Question(self.lock_tables, "the locks of tables can't be read"),
-            Question(lambda: self.lock_rows(queue), "who holds which rows can't be read"),
+            Question(lambda: self.lock_rows(queue), ROWS_OUT_OF_REACH),
         )
 
     SESSIONS: ClassVar[str] = """
@@ -107,6 +107,8 @@ class PostgresLocks(Locks):
         FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
         WHERE p.proname = 'pgrowlocks' AND p.pronargs = 1
     """
+    # Who waits for a whole table keeps all away who come after, us as well. That must not keep us from saying so.
+    BRIEFLY: ClassVar[str] = "SELECT set_config('lock_timeout', '500ms', true)"
     FIND_PGROWLOCKS: ClassVar[str] = "SELECT set_config('search_path', CAST(:path AS text), true)"
     # `pids` has 0 for a prepared transaction. Who only holds its place for a foreign key hides nothing from a claim.
     ROWS_BY_PGROWLOCKS: ClassVar[str] = """
@@ -137,6 +139,7 @@ class PostgresLocks(Locks):
     def lock_rows(self, queue: str | None) -> Op[Found]:
         """Return who holds which rows: by pgrowlocks where it is, may be used and the table is not too large for it."""
         jobs = self.qualify("dibs_jobs")
+        yield from fetch(self.BRIEFLY)
         installed = yield from fetch(self.PGROWLOCKS, jobs=jobs)
         notes = [_WITHOUT_PGROWLOCKS]
         if installed and installed[0][1] and installed[0][2] <= MOST_FOR_PGROWLOCKS:
