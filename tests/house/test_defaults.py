@@ -20,6 +20,7 @@ from dibs import (
     bulk,
     events,
     hooks,
+    looking,
     register,
     retries,
     secrets,
@@ -153,6 +154,8 @@ CONSTANTS = {
     "names in a worker's row": (
         f"{register.MOST_NAMES:,} queues and {register.MOST_NAMES:,} tasks, {size(register.LONGEST_LIST)} each"
     ),
+    "held rows that `dibs locks` waits for": f"{looking.MOST_WAITED_FOR}, for 1 s at most",
+    "the write lock that `dibs locks` tries for": seconds(int(looking.A_MOMENT) / 1000),
     "a finished job that can't be deleted": f"tried again after {seconds(upkeep.POSTPONE)}",
     "arguments are warned about": f"from {size(settings.WARN_PAYLOAD)} on",
     "result": size(settings.MOST_RESULT),

@@ -18,9 +18,8 @@ from dibs.dialects.spelling import TABLES
 from dibs.holders import Found, TableLock, Who
 from dibs.ops import Op, Row, execute, fetch
 
-#: How many jobs are looked at, of the ready ones and of the running ones, and how many of the held ones are waited for.
+#: How many jobs are looked at, of the ready ones and of the running ones.
 MOST_LOOKED_AT = 1_000
-MOST_WAITED_FOR = 8
 
 _DEFINES = re.compile(r"\s*(ALTER|DROP|TRUNCATE|RENAME|CREATE|LOCK|OPTIMIZE|REPAIR|ANALYZE|FLUSH)\b", re.IGNORECASE)
 
