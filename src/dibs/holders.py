@@ -76,10 +76,15 @@ class LockHolder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LockReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Who holds what, those that others wait for first, then the oldest. `notes`: what could not be known, and why."""
+    """Who holds what, those that others wait for first, then the oldest.
+
+    `notes`: what could not be known, and why. `complete` is False where a part could not be looked at at all: then nobody in
+    `holders` does not mean that nobody holds anything.
+    """
 
     holders: list[LockHolder]
     notes: list[str]
+    complete: bool = True
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,6 +133,7 @@ class Found(msgspec.Struct, frozen=True):
     waits: list[tuple[Who, Who]] = []  # who waits, and for whom
     notes: list[str] = []
     counted: bool = False  # is `rows` all that there is?
+    complete: bool = True  # could it be looked at?
 
 
 def report(found: Iterable[Found], workers: Iterable[WorkerRecord], *, queue: str | None, host: str) -> LockReport:
@@ -197,7 +203,8 @@ def report(found: Iterable[Found], workers: Iterable[WorkerRecord], *, queue: st
             )
         )
     holders.sort(key=lambda holder: (-len(holder.blocks), -(holder.seconds or 0.0), holder.session or 0))
-    return LockReport(holders=holders, notes=list(dict.fromkeys(note for part in parts for note in part.notes)))
+    notes = list(dict.fromkeys(note for part in parts for note in part.notes))
+    return LockReport(holders=holders, notes=notes, complete=all(part.complete for part in parts))
 
 
 def _worker_of(session: Session, workers: list[WorkerRecord], host: str) -> str | None:

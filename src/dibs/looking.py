@@ -37,9 +37,10 @@ def look(app: Connections, queue: str | None) -> LockReport:
         questions = app.dialect.lock_questions(queue)
         found = [_ask(partial(_one, store, each), each.lacks, each.locked) for each in questions]
         if app.dialect.finds_by_waiting:
-            found.append(
-                _ask(partial(_by_waiting, store, queue), "who holds which rows can't be found", ROWS_OUT_OF_REACH)
-            )
+            find = partial(_by_waiting, store, queue)
+            found.append(_ask(find, "who holds which rows can't be found without that GRANT", ROWS_OUT_OF_REACH))
+        if not any(each.counted for each in found):
+            found.append(_ask(partial(_unseen, store, queue), "", ""))
         if app.dialect.one_writer:
             found.append(openers(app.url.database))
         try:
@@ -81,9 +82,16 @@ def _ask(find: Callable[[], Found], lacks: str, locked: str) -> Found:
     except DatabaseUnavailable:
         raise
     except RowLocked:
-        return Found(notes=[locked or lacks])
+        return Found(notes=[locked or lacks] if locked or lacks else [], complete=False)
     except DatabaseError as error:
-        return Found(notes=[f"{lacks} ({error})"])
+        return Found(notes=[lacks if "GRANT" in lacks else f"{lacks} ({error})"] if lacks else [], complete=not lacks)
+
+
+def _unseen(store: Store, queue: str | None) -> Found:
+    """Return in a note how many rows are held, where it can't be seen by whom."""
+    held = store.run(partial(store.dialect.held_rows, queue), persistent=False, haste=True)
+    which = "1 job is" if len(held) == 1 else f"{len(held):,} jobs are"
+    return Found(notes=[f"{which} held by transactions that this user may not see"] if held else [])
 
 
 def _by_waiting(store: Store, queue: str | None) -> Found:

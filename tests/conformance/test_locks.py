@@ -10,6 +10,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
@@ -223,6 +224,40 @@ def test_with_and_without_pgrowlocks(db: Database) -> None:
     found = [[(each.session, each.rows, each.jobs) for each in report.holders] for report in (without, with_it)]
     assert found[0] == found[1]
     assert found[0][0][1:] == (2, ids[1:3])
+
+
+def test_missing_privilege_is_named(db: Database) -> None:
+    """A user who may only read and write the tables is told which grant it takes to see others; never that nobody holds
+    anything."""
+    if not db.locks_rows:
+        pytest.skip("it has no users")
+    app, user = db.app(), f"low_{uuid.uuid4().hex[:8]}"
+    job_ids(app, 1)
+    url = urlsplit(db.url)
+    low = Dibs(urlunsplit(url._replace(netloc=f"{user}:a-word@{url.hostname}:{url.port}")))
+    tables, word = (
+        ("ALL TABLES IN SCHEMA public", "PASSWORD") if db.kind == "postgres" else (f"{url.path[1:]}.*", "IDENTIFIED BY")
+    )
+    db.execute(f"CREATE USER {user} {word} 'a-word'")
+    try:
+        db.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} TO {user}")
+        connection = db.connect()
+        connection.begin()
+        connection.answer(Execute("UPDATE dibs_jobs SET retention = 77", {}))
+        report = low.locks()
+        connection.close()
+    finally:
+        low.close()
+        if db.kind == "postgres":
+            db.execute(f"DROP OWNED BY {user}")
+        db.execute(f"DROP USER {user}")
+    if db.kind == "postgres":
+        assert [(holder.rows, holder.state) for holder in report.holders] == [(1, "hidden")]
+        assert any("GRANT pg_read_all_stats" in note for note in report.notes)
+    else:
+        assert not report.complete
+        assert any("GRANT PROCESS" in note for note in report.notes)
+        assert "1 job is held by transactions that this user may not see" in report.notes
 
 
 @pytest.mark.parametrize(

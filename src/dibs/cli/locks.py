@@ -47,7 +47,8 @@ def _show(dibs: Dibs, queue: str | None, *, as_json: bool) -> None:
     _print(report, err=False)
     if not report.holders:
         of = f" of {queue}" if queue else ""
-        click.echo(f"nobody holds rows{of} or blocks a statement, in {dibs.url}", err=True)
+        seen = "nobody holds" if report.complete else "as far as can be seen, nobody holds"
+        click.echo(f"{seen} rows{of} or blocks a statement, in {dibs.url}", err=True)
 
 
 def _kill(dibs: Dibs, queue: str | None, session: int, *, yes: bool, as_json: bool) -> None:

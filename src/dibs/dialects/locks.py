@@ -25,7 +25,7 @@ class Question(NamedTuple):
 class Locks(Spelling):
     """Ops that look for who holds rows. They lock nothing, but where a database tells of a lock only who waits for it."""
 
-    #: Are held rows found by locking the others, and their holders by waiting for them?
+    #: Are the holders of rows found by waiting for them?
     finds_by_waiting: ClassVar[bool] = False
 
     @abstractmethod
@@ -37,8 +37,10 @@ class Locks(Spelling):
         """End a session, whatever it does; its transaction is rolled back. Return False where there is none."""
 
     def held_rows(self, queue: str | None) -> Op[dict[int, str]]:
-        """Return the jobs that are held just now, with their queues; where that is how they are found."""
-        raise NotImplementedError
+        """Return the jobs that are held just now, with their queues, by locking those that are free; none where their
+        holders can be seen without any privilege."""
+        return {}
+        yield
 
     def wait_for_row(self, job_id: int, waiting: dict[int, int]) -> Op[None]:
         """Wait for a row, for a second at most; note in `waiting` which session waits for which job."""

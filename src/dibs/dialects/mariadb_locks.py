@@ -18,10 +18,9 @@ from dibs.dialects.spelling import TABLES
 from dibs.holders import Found, TableLock, Who
 from dibs.ops import Op, Row, execute, fetch
 
-#: How many jobs are looked at, of the ready ones and of the running ones.
-MOST_LOOKED_AT = 1_000
-
 _DEFINES = re.compile(r"\s*(ALTER|DROP|TRUNCATE|RENAME|CREATE|LOCK|OPTIMIZE|REPAIR|ANALYZE|FLUSH)\b", re.IGNORECASE)
+
+_PROCESS = "other users' transactions can't be seen: GRANT PROCESS ON *.* TO this user"
 
 
 class MariaDBLocks(MySQLLocks):
@@ -29,22 +28,19 @@ class MariaDBLocks(MySQLLocks):
 
     def lock_questions(self, queue: str | None) -> Sequence[Question]:
         prepared: list[str] = []
+        programs: dict[int, str] = {}
+        exact: list[bool] = []
         return (
             Question(partial(self.lock_prepared, prepared), "the names of prepared transactions can't be read"),
-            Question(
-                partial(self.lock_sessions, prepared),
-                "other users' transactions can't be seen: GRANT PROCESS ON *.* TO this user",
-            ),
-            Question(self.lock_waits, "who waits for a row can't be seen: GRANT PROCESS ON *.* TO this user"),
-            Question(self.lock_tables, "the locks of tables can't be read"),
+            Question(partial(self.lock_programs, programs), ""),
+            Question(partial(self.lock_sessions, prepared, programs), _PROCESS),
+            Question(self.lock_waits, _PROCESS),
+            Question(partial(self.lock_tables, exact), ""),
+            Question(partial(self.lock_tables_by_sight, exact), _PROCESS),
         )
 
     PROCESSES: ClassVar[str] = """
-        SELECT p.id, p.user, p.host, p.db, p.command, p.state, p.info, p.time, a.attr_value
-        FROM information_schema.processlist AS p
-        LEFT JOIN performance_schema.session_connect_attrs AS a
-            ON a.processlist_id = p.id AND a.attr_name = 'program_name'
-        WHERE p.command <> 'Daemon'
+        SELECT id, user, host, db, command, state, info, time FROM information_schema.processlist WHERE command <> 'Daemon'
     """
     WAITS: ClassVar[str] = """
         SELECT r.trx_mysql_thread_id, b.trx_mysql_thread_id, b.trx_id
@@ -64,15 +60,15 @@ class MariaDBLocks(MySQLLocks):
         WHERE state LIKE 'Waiting for table%lock' AND (db = :schema OR LOCATE(:schema, info) > 0)
     """
 
-    def lock_tables(self) -> Op[Found]:
-        found = yield from super().lock_tables()
-        if found.tables:
-            return found
+    def lock_tables_by_sight(self, exact: Sequence[bool]) -> Op[Found]:
+        """Return who waits for a table, and for whom as far as can be told; nothing where that is known exactly."""
+        if exact:
+            return Found()
         yield from execute(self.BRIEFLY)
         ((_, _, mine),) = yield from fetch(self.A_READ)
         waiters = yield from fetch(self.TABLE_WAITERS, schema=self.schema)
         if not waiters:
-            return found
+            return Found()
         transactions, began = yield from self._transactions(mine)
         here = {row[0] for row in (yield from fetch(self.PROCESSES)) if row[3] == self.schema} - {mine}
         tables = tuple(f"{self.prefix}{table}" for table in TABLES)
@@ -90,29 +86,6 @@ class MariaDBLocks(MySQLLocks):
                 waits += [(session, each) for each in older if each in here and each != session]
         waits += waits_of(locks)
         return Found(tables=locks, waits=waits)
-
-    LOOK_AT_READY: ClassVar[str] = """
-        SELECT id, queue FROM dibs_jobs FORCE INDEX (dibs_jobs_ready)
-        WHERE status = 'ready' AND (:queue IS NULL OR queue = :queue) ORDER BY queue, priority, run_at, id LIMIT :limit
-    """
-    LOOK_AT_RUNNING: ClassVar[str] = """
-        SELECT id, queue FROM dibs_jobs FORCE INDEX (dibs_jobs_ready)
-        WHERE status = 'running' AND (:queue IS NULL OR queue = :queue) ORDER BY queue, priority, run_at, id LIMIT :limit
-    """
-    LOCK_FREE: ClassVar[str] = "SELECT id FROM dibs_jobs WHERE id {in_ids} {for_update} {skip_locked}"
-
-    def held_rows(self, queue: str | None) -> Op[dict[int, str]]:
-        """Return the jobs that are held just now, with their queues."""
-        yield from execute(self.BRIEFLY)
-        ready = yield from fetch(self.LOOK_AT_READY, queue=queue, limit=MOST_LOOKED_AT)
-        running = yield from fetch(self.LOOK_AT_RUNNING, queue=queue, limit=MOST_LOOKED_AT)
-        queues = dict([*ready, *running])
-        if not queues:
-            return {}
-        free = yield from fetch(self.LOCK_FREE, ids=self.ids(queues))
-        for row in free:
-            queues.pop(row[0], None)
-        return queues
 
     WHO_AM_I: ClassVar[str] = "SELECT CONNECTION_ID()"
     WAIT: ClassVar[str] = """

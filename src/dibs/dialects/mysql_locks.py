@@ -9,7 +9,7 @@ Read before changing a statement:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, ClassVar
@@ -18,6 +18,9 @@ from dibs.dialects.locks import ROWS_OUT_OF_REACH, Locks, Question
 from dibs.dialects.spelling import TABLES
 from dibs.holders import Found, RowsHeld, Session, TableLock, Who
 from dibs.ops import Op, Row, execute, fetch
+
+#: How many jobs are looked at for whether they are held, of the ready ones and of the running ones.
+MOST_LOOKED_AT = 1_000
 
 #: Locks of tables beside which nothing is written.
 STRONG = ("EXCLUSIVE", "SHARED_NO_READ_WRITE", "SHARED_NO_WRITE", "SHARED_READ_ONLY")
@@ -29,14 +32,16 @@ _SCHEMA = "can't be read: GRANT SELECT ON performance_schema.* TO this user"
 class MySQLLocks(Locks):
     def lock_questions(self, queue: str | None) -> Sequence[Question]:
         prepared: list[str] = []
+        programs: dict[int, str] = {}
         return (
             Question(
                 partial(self.lock_prepared, prepared),
                 "the names of prepared transactions can't be read: GRANT XA_RECOVER_ADMIN ON *.* TO this user",
             ),
-            Question(partial(self.lock_sessions, prepared), _PROCESS),
+            Question(partial(self.lock_programs, programs), ""),
+            Question(partial(self.lock_sessions, prepared, programs), _PROCESS),
             Question(self.lock_waits, f"who waits for a row {_SCHEMA}"),
-            Question(self.lock_tables, f"who holds or waits for a whole table {_SCHEMA}"),
+            Question(partial(self.lock_tables, []), f"who holds or waits for a whole table {_SCHEMA}"),
             Question(partial(self.lock_rows, queue), f"who holds which rows {_SCHEMA}", ROWS_OUT_OF_REACH),
         )
 
@@ -76,14 +81,21 @@ class MySQLLocks(Locks):
 
     PROCESSES: ClassVar[str] = """
         SELECT t.processlist_id, t.processlist_user, t.processlist_host, t.processlist_db, t.processlist_command,
-            t.processlist_state, t.processlist_info, t.processlist_time, a.attr_value
+            t.processlist_state, t.processlist_info, t.processlist_time
         FROM performance_schema.threads AS t
-        LEFT JOIN performance_schema.session_connect_attrs AS a
-            ON a.processlist_id = t.processlist_id AND a.attr_name = 'program_name'
         WHERE t.processlist_id IS NOT NULL AND t.type = 'FOREGROUND'
     """
 
-    def lock_sessions(self, prepared: Sequence[str]) -> Op[Found]:
+    PROGRAMS: ClassVar[str] = """
+        SELECT processlist_id, attr_value FROM performance_schema.session_connect_attrs WHERE attr_name = 'program_name'
+    """
+
+    def lock_programs(self, programs: dict[int, str]) -> Op[Found]:
+        """Learn the names under which programs have connected, as far as the server keeps them."""
+        programs |= {session: text(name) for session, name in (yield from fetch(self.PROGRAMS, alone=True))}
+        return Found()
+
+    def lock_sessions(self, prepared: Sequence[str], programs: Mapping[int, str]) -> Op[Found]:
         """Return what is connected, with its transaction, and the transactions that nobody is connected to."""
         yield from execute(self.BRIEFLY)
         ((_, now, mine),) = yield from fetch(self.A_READ)
@@ -93,7 +105,9 @@ class MySQLLocks(Locks):
         by_session = {row[0]: row for row in transactions if row[0]}
         for process in processes:
             if process[0] != mine:
-                sessions.append(self._session(process, by_session.get(process[0]), began, now))
+                sessions.append(
+                    self._session((*process, programs.get(process[0])), by_session.get(process[0]), began, now)
+                )
         left = [row for row in transactions if not row[0]]
         for row in left:
             name = prepared[0] if len(prepared) == len(left) == 1 else None
@@ -112,7 +126,7 @@ class MySQLLocks(Locks):
             seconds=seconds,
             wait=state or None,
             query=text(info) or (None if transaction is None else text(transaction[4])),
-            application=text(program),
+            application=program,
             client=client,
             user=user,
             may_hold=self._may_hold(database, transaction),
@@ -158,8 +172,8 @@ class MySQLLocks(Locks):
           AND t.processlist_id IS NOT NULL AND t.processlist_id <> CONNECTION_ID()
     """
 
-    def lock_tables(self) -> Op[Found]:
-        """Return the locks of dibs' tables, and who waits for one."""
+    def lock_tables(self, exact: list[bool]) -> Op[Found]:
+        """Return the locks of dibs' tables, and who waits for one; note in `exact` that there was something to be seen."""
         tables = tuple(f"{self.prefix}{table}" for table in TABLES)
         rows = yield from fetch(self.TABLE_LOCKS, alone=True, schema=self.schema, tables=tables)
         locks = [
@@ -169,6 +183,7 @@ class MySQLLocks(Locks):
             for session, table, mode, status in rows
             if status in ("GRANTED", "PENDING")
         ]
+        exact += [True] * bool(locks)
         return Found(tables=locks, waits=waits_of(locks))
 
     # An insert that is not committed has no row lock that could be seen here, until somebody waits for it.
@@ -195,6 +210,29 @@ class MySQLLocks(Locks):
             for session, transaction, queue, number, ids in rows
         ]
         return Found(rows=held, counted=True)
+
+    LOOK_AT_READY: ClassVar[str] = """
+        SELECT id, queue FROM dibs_jobs FORCE INDEX (dibs_jobs_ready)
+        WHERE status = 'ready' AND (:queue IS NULL OR queue = :queue) ORDER BY queue, priority, run_at, id LIMIT :limit
+    """
+    LOOK_AT_RUNNING: ClassVar[str] = """
+        SELECT id, queue FROM dibs_jobs FORCE INDEX (dibs_jobs_ready)
+        WHERE status = 'running' AND (:queue IS NULL OR queue = :queue) ORDER BY queue, priority, run_at, id LIMIT :limit
+    """
+    LOCK_FREE: ClassVar[str] = "SELECT id FROM dibs_jobs WHERE id {in_ids} {for_update} {skip_locked}"
+
+    def held_rows(self, queue: str | None) -> Op[dict[int, str]]:
+        """Return the jobs that are held just now, with their queues."""
+        yield from execute(self.BRIEFLY)
+        ready = yield from fetch(self.LOOK_AT_READY, queue=queue, limit=MOST_LOOKED_AT)
+        running = yield from fetch(self.LOOK_AT_RUNNING, queue=queue, limit=MOST_LOOKED_AT)
+        queues = dict([*ready, *running])
+        if not queues:
+            return {}
+        free = yield from fetch(self.LOCK_FREE, ids=self.ids(queues))
+        for row in free:
+            queues.pop(row[0], None)
+        return queues
 
     END_SESSION: ClassVar[str] = "KILL :session"
 

@@ -169,7 +169,7 @@ def _session(row: Row) -> Session:
         wait=f"{wait_type}: {wait}" if wait_type else None,
         query=None if hidden else query,
         application=application,
-        client=client,
+        client=None if hidden else client,
         user=user,
         ends_with=_TERMINATE.format(pid),
     )
