@@ -61,6 +61,9 @@ def test_worker_shows_itself(site: Site[Program]) -> None:
         SlotsInUse(kind="loop", size=3, busy=0, stuck=0),
     ]
     assert seen.worker == site.job(gate.id).lease_owner
+    assert (
+        bool((seen.detail or {})["sessions"]) is site.db.locks_rows
+    )  # by which the server knows it, where there is one
     assert seen.last_error is not None
     assert seen.last_error.startswith(f"job {bad.id}: nap: ValueError")
     assert seen.failed_rate > 0

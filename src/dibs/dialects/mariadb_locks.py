@@ -20,6 +20,11 @@ from dibs.ops import Op, Row, execute, fetch
 
 _DEFINES = re.compile(r"\s*(ALTER|DROP|TRUNCATE|RENAME|CREATE|LOCK|OPTIMIZE|REPAIR|ANALYZE|FLUSH)\b", re.IGNORECASE)
 
+_WHOSE_TABLE = (
+    "a whole table is waited for (by {}), and whose it is can't be seen, such as by LOCK TABLES: from the next lock on it can "
+    "where performance_schema is on, after UPDATE performance_schema.setup_instruments SET enabled = 'YES' "
+    "WHERE name = 'wait/lock/metadata/sql/mdl'"
+)
 _PROCESS = "other users' transactions can't be seen: GRANT PROCESS ON *.* TO this user"
 
 
@@ -85,7 +90,9 @@ class MariaDBLocks(MySQLLocks):
                 older = [row[0] for row in transactions if asked is None or row[3] <= asked]
                 waits += [(session, each) for each in older if each in here and each != session]
         waits += waits_of(locks)
-        return Found(tables=locks, waits=waits)
+        lost = sorted({str(lock.who) for lock in locks} - {str(waiter) for waiter, _ in waits})
+        notes = [_WHOSE_TABLE.format(", ".join(lost))] if lost else []
+        return Found(tables=locks, waits=waits, notes=notes, complete=not lost)
 
     WHO_AM_I: ClassVar[str] = "SELECT CONNECTION_ID()"
     WAIT: ClassVar[str] = """
