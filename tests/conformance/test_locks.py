@@ -226,6 +226,28 @@ def test_with_and_without_pgrowlocks(db: Database) -> None:
     assert found[0][0][1:] == (2, ids[1:3])
 
 
+def test_each_has_its_own_rows(db: Database) -> None:
+    """Two who hold rows are told apart; one who has locked rows of another table in the same database is not named."""
+    if not db.locks_rows:
+        pytest.skip("there a transaction that writes holds up everything")
+    app = db.app()
+    ids = job_ids(app, 6)
+    db.execute("CREATE TABLE shop (id integer PRIMARY KEY, number integer)")
+    db.execute("INSERT INTO shop VALUES (1, 1)")
+    connections = [db.connect() for _ in range(3)]
+    changes = [f"UPDATE dibs_jobs SET retention = 77 WHERE id IN ({ids[at]}, {ids[at + 1]})" for at in (0, 3)]
+    try:
+        for connection, change in zip(connections, [*changes, "UPDATE shop SET number = 2"], strict=True):
+            connection.begin()
+            connection.answer(Execute(change, {}))
+        found = {holder.session: (holder.rows, holder.jobs) for holder in app.locks().holders}
+        assert found == {connections[0].session: (2, ids[:2]), connections[1].session: (2, ids[3:5])}
+    finally:
+        for connection in connections:
+            connection.close()
+        db.execute("DROP TABLE shop")
+
+
 def test_missing_privilege_is_named(db: Database) -> None:
     """A user who may only read and write the tables is told which grant it takes to see others; never that nobody holds
     anything."""

@@ -32,9 +32,8 @@ _RIGHTS = (
     "GRANT pg_read_all_stats TO it"
 )
 _WITHOUT_PGROWLOCKS = (
-    "rows are counted by their last locker, among the first 100,000 ready and running jobs; a row that several "
-    "transactions share is not counted, and one that only a foreign key refers to is, though claims pass it: "
-    "CREATE EXTENSION pgrowlocks tells exactly"
+    "rows are counted by their last locker, among the first 100,000 ready and running jobs; "
+    "CREATE EXTENSION pgrowlocks counts exactly"
 )
 
 
