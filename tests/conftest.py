@@ -22,6 +22,7 @@ ON_ONE_VERSION = (
     "contrib/django",
     "testing",
     "worker/test_bench.py",
+    "worker/test_run_job.py",
     "worker/test_verify.py",
     "worker/test_web_servers.py",
 )

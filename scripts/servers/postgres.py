@@ -34,6 +34,7 @@ ALWAYS = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
     "max_connections": "200",
+    "max_prepared_transactions": "10",
     "log_min_messages": "warning",
     # Not in /dev/shm, where a killed server would leave it.
     "dynamic_shared_memory_type": "mmap",

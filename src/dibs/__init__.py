@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from dibs.errors import UnsuitableDatabase as UnsuitableDatabase
     from dibs.errors import UnsupportedConnection as UnsupportedConnection
     from dibs.events import Event as Event
+    from dibs.holders import LockHolder as LockHolder
+    from dibs.holders import LockReport as LockReport
     from dibs.hooks import Draft as Draft
     from dibs.jobs import JobRecord as JobRecord
     from dibs.register import WorkerRecord as WorkerRecord
@@ -83,6 +85,7 @@ _HOMES = {
     "events": ["Event"],
     "hooks": ["Draft"],
     "jobs": ["JobRecord"],
+    "holders": ["LockHolder", "LockReport"],
     "register": ["WorkerRecord"],
     "registry": ["Tasks"],
     "retries": ["Backoff"],

@@ -17,7 +17,9 @@ from dibs.dialects.selecting import Edge
 from dibs.errors import InvalidArgument, JobNotFound, KeyTaken
 from dibs.events import Events
 from dibs.filters import Filter, Filters, cancellable, filter_of, requeuable
+from dibs.holders import LockReport
 from dibs.jobs import Cancelled, JobRecord
+from dibs.looking import end, look
 from dibs.register import WorkerRecord
 from dibs.registry import Registry
 from dibs.secrets import concealed
@@ -76,6 +78,24 @@ class Orders(Registry, Connections):
         """
         queue = name(queue, "queue", longest=LONGEST_QUEUE)
         return why(self.store, queue, str(self.url))
+
+    def locks(self, queue: str | None = None) -> LockReport:
+        """Return who holds rows of jobs (of one queue, if you name it) or blocks dibs' statements, and what would end it.
+
+        A claim passes rows that are held, waits for nobody and finds nothing: this tells whose they are. Whoever waits
+        is not among them, unless others wait for it. On some databases a few of the held rows are waited for, for a second
+        at most; see docs/locks.md. What this user may not see is said in `notes`, with the privilege that is missing.
+        """
+        if queue is not None:
+            queue = name(queue, "queue", longest=LONGEST_QUEUE)
+        return look(self, queue)
+
+    def end_holder(self, session: int) -> bool:
+        """End a session, or process, that `locks` names as a holder; return False if it is gone, or holds nothing any more.
+
+        Its transaction is rolled back, whatever it was about. Raises InvalidArgument for one that has to be ended by hand.
+        """
+        return end(self, session)
 
     def select(self, **which: Unpack[Filters]) -> Selection:
         """Return the jobs that fit all filters, to be counted and gone through; see `Selection`."""
@@ -199,6 +219,14 @@ class Orders(Registry, Connections):
     async def awhy(self, queue: str) -> Why:
         """`why` for async code."""
         return await asyncio.to_thread(lambda: self.why(queue))
+
+    async def alocks(self, queue: str | None = None) -> LockReport:
+        """`locks` for async code."""
+        return await asyncio.to_thread(self.locks, queue)
+
+    async def aend_holder(self, session: int) -> bool:
+        """`end_holder` for async code."""
+        return await asyncio.to_thread(self.end_holder, session)
 
     async def acancel(
         self,

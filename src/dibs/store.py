@@ -117,6 +117,7 @@ class Store:
         self.asking = False
         self.asked = 0.0
         self.connections = 0  # made so far: when it grows, it may be another server
+        self.session: int | None = None  # what the server calls the newest connection, where there is a server
 
     def _before_fork(self, end: float) -> None:
         """Close the connections that must not be open when this process forks, and let none be used until it has.
@@ -327,6 +328,7 @@ class Store:
             connection = self.open()
             self._may_be_forked = connection.may_be_forked
             self.connections += 1
+            self.session = connection.session
         except Exception:
             self._reachable_since = None
             raise

@@ -96,6 +96,7 @@ class Failing:
         self.patience = real.patience
         self.may_be_forked = real.may_be_forked
         self.pooled = real.pooled
+        self.session = real.session
 
     def _pass(self, call: Callable[[], T], *, commits: bool) -> T:
         if not self._fault.due():

@@ -21,6 +21,7 @@ from dibs import (
     diagnosis,
     events,
     hooks,
+    looking,
     migrations,
     register,
     retries,
@@ -166,6 +167,8 @@ CONSTANTS = {
         f"{diagnosis.MOST_OF_LANE:,} due and {diagnosis.MOST_OF_LANE:,} later jobs of a lane, {diagnosis.MOST_LANES:,} lanes, "
         f"{diagnosis.MOST_RUNNING:,} running jobs, {diagnosis.MOST_ENDED:,} that ended"
     ),
+    "held rows that `dibs locks` waits for": f"{looking.MOST_WAITED_FOR}, for 1 s at most",
+    "the write lock that `dibs locks` tries for": seconds(int(looking.A_MOMENT) / 1000),
     "a finished job that can't be deleted": f"tried again after {seconds(upkeep.POSTPONE)}",
     "arguments are warned about": f"from {size(settings.WARN_PAYLOAD)} on",
     "result": size(settings.MOST_RESULT),

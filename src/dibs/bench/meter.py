@@ -74,6 +74,7 @@ class Counted:
         self.family = connection.family
         self.may_be_forked = connection.may_be_forked
         self.pooled = connection.pooled
+        self.session = connection.session
         self.statements = 0
         self.commits = 0
 

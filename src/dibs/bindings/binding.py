@@ -53,6 +53,10 @@ class OwnConnection(Protocol):
     #: what a child must not inherit.
     may_be_forked: bool
 
+    @property
+    def session(self) -> int | None:
+        """What the server calls this connection, for whoever looks at it from there; None where that can't be known."""
+
     def answer(self, request: Request) -> Any: ...
 
     @property

@@ -202,6 +202,10 @@ class OwnPsycopg:
     def patience(self, seconds: float | None) -> None:
         self._raw.patience = seconds
 
+    @property
+    def session(self) -> int | None:
+        return None if self.pooled else self._raw.info.backend_pid
+
     def answer(self, request: Request) -> Any:
         self._used += 1
         if self._used > REPLAN_AFTER and time.monotonic() - self._planned > REPLAN_EVERY:

@@ -226,6 +226,11 @@ class OwnPymysql:
     def patience(self, seconds: float | None) -> None:
         self._raw._read_timeout = self._raw._write_timeout = seconds
 
+    @property
+    def session(self) -> int | None:
+        session: int = self._raw.thread_id()
+        return session
+
     def answer(self, request: Request) -> Any:
         cursor = self._cursor
         statement = cursor.mogrify(*spelt(request, Style.PYFORMAT)).encode()

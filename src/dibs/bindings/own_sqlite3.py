@@ -142,6 +142,7 @@ class OwnSqlite3:
     # any, and lose what it wrote when the parent closes. Its mutexes, too, are inherited as they are.
     may_be_forked = False
     pooled = False
+    session: int | None = None  # there is no server
     patience: float | None = None  # there is no peer to wait for; where it is given, locks are not waited for longer
 
     def __init__(self, raw: sqlite3.Connection, busy_timeout: float) -> None:

@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 from dibs.dialects.claims import CLAIM_COLUMNS
 from dibs.dialects.depths import Depths
 from dibs.dialects.here import Here
+from dibs.dialects.locks import Locks
 from dibs.dialects.people import People
 from dibs.dialects.reasons import Reasons
 from dibs.dialects.register import Register
@@ -28,7 +29,7 @@ from dibs.jobs import Claim, Enqueued, Lane, NewJob, Position, Renewal, Settled,
 from dibs.ops import Fetch, Op, Row, Value, fetch
 
 
-class Dialect(People, Here, Register, Depths, Reasons):
+class Dialect(People, Here, Register, Depths, Reasons, Locks):
     """The SQL of one database. Only its ops are public; nobody asks for its name to decide something."""
 
     family: ClassVar[str]  # which bindings speak it

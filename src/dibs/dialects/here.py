@@ -60,6 +60,15 @@ class Here(Reports, Claims):
         seen = (yield from self.see(job_id)) if changed else None
         return None if seen is None else seen.claim
 
+    LOCK_ONE: ClassVar[str] = "SELECT id FROM dibs_jobs WHERE id = :id AND status = 'ready' {for_update} {nowait}"
+
+    def take_one(self, job_id: int, *, worker: str, lease: float) -> Op[Claim | None]:
+        """Claim one ready job, due or not, and start it; None if it is not ready. Fails where somebody's transaction
+        holds the row: that is not waited for."""
+        if not (yield from fetch(self.LOCK_ONE, id=job_id)):
+            return None
+        return (yield from self.begin_one(job_id, worker=worker, lease=lease))
+
     FIND_DUE: ClassVar[str] = """
         SELECT id FROM dibs_jobs
         WHERE id {in_ids} AND status = 'ready' AND run_at <= {now} AND task {in_tasks}

@@ -63,6 +63,7 @@ class InnoDB(Dialect):
         "in_tasks": "IN :tasks",
         "for_update": "FOR UPDATE",
         "skip_locked": "SKIP LOCKED",
+        "nowait": "NOWAIT",
         "insert_new": "INSERT IGNORE",
         "or_nothing": "",
         "as_text": "",

@@ -23,6 +23,7 @@ from dibs.dialects.dialect import Dialect
 from dibs.dialects.postgres_enqueuing import PostgresEnqueue
 from dibs.dialects.postgres_holders import PostgresHolders
 from dibs.dialects.postgres_lanes import PostgresLanes
+from dibs.dialects.postgres_locks import PostgresLocks
 from dibs.dialects.spelling import JOB_IDS, SCHEMA, utc
 from dibs.dialects.urls import DatabaseUrl
 from dibs.errors import ReadOnlyDatabase, UnsuitableDatabase
@@ -30,7 +31,7 @@ from dibs.jobs import Claim, Lane, Position, Renewal, Settled, Verdict
 from dibs.ops import Fetch, Op, Value, execute, fetch
 
 
-class Postgres(PostgresEnqueue, PostgresLanes, PostgresHolders, Dialect):
+class Postgres(PostgresEnqueue, PostgresLanes, PostgresHolders, PostgresLocks, Dialect):
     family = "postgresql"
     name = "PostgreSQL"
     idle_poll = timedelta(seconds=2)
@@ -47,6 +48,7 @@ class Postgres(PostgresEnqueue, PostgresLanes, PostgresHolders, Dialect):
         "in_tasks": "= ANY(CAST(:tasks AS text[]))",
         "for_update": "FOR NO KEY UPDATE",
         "skip_locked": "SKIP LOCKED",
+        "nowait": "NOWAIT",
         "insert_new": "INSERT",
         "or_nothing": "ON CONFLICT DO NOTHING",
         "as_text": "::text",

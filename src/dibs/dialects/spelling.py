@@ -32,7 +32,7 @@ class Spelling(ABC):
     """Makes every statement constant of a class ready to be sent: its words spelt, its tables qualified."""
 
     #: `now`: the statement's moment · `in_ids`, `in_tasks`: what follows a column that is in the list `:ids`,
-    #: `:tasks` · `soon`: the moment `:delay` seconds from now · `for_update`, `skip_locked`: row locks ·
+    #: `:tasks` · `soon`: the moment `:delay` seconds from now · `for_update`, `skip_locked`, `nowait`: row locks ·
     #: `insert_new`, `or_nothing`: around an insert that does nothing where the key is there already · `as_text`: after a
     #: column that is JSON · `sooner`: `run_at`, `:seconds` earlier · `error_has`: does the text of the last error contain
     #: `:error`, letter by letter? · `since`: the moment `:since`.

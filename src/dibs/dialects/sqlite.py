@@ -25,6 +25,7 @@ from dibs.dialects.claims import CLAIM_COLUMNS
 from dibs.dialects.dialect import Dialect
 from dibs.dialects.enqueuing import Key, KeyedEnqueue, alike
 from dibs.dialects.spelling import utc
+from dibs.dialects.sqlite_locks import SQLiteLocks
 from dibs.dialects.urls import DatabaseUrl
 from dibs.errors import ConfigurationError
 from dibs.jobs import Claim, Lane, NewJob, Position, Renewal, Settled, Verdict
@@ -71,7 +72,7 @@ _DUE = f"""
 """
 
 
-class SQLite(KeyedEnqueue, Dialect):
+class SQLite(KeyedEnqueue, SQLiteLocks, Dialect):
     family = "sqlite"
     name = "SQLite"
     idle_poll = timedelta(seconds=0.2)
@@ -88,6 +89,7 @@ class SQLite(KeyedEnqueue, Dialect):
         "in_tasks": "IN (SELECT value FROM json_each(:tasks))",
         "for_update": "",
         "skip_locked": "",
+        "nowait": "",
         "insert_new": "INSERT",
         "or_nothing": "ON CONFLICT DO NOTHING",
         "as_text": "",

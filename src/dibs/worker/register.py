@@ -57,13 +57,15 @@ class View:
         holdings: Holdings,
         tally: Tally,
         detail: dict[str, Any],
+        sessions: Callable[[], list[int]] = list,
     ) -> None:
-        """`detail` is what does not change."""
+        """`detail` is what does not change; `sessions` answers what the server calls its connections."""
         self._state = state
         self._slots = slots
         self._holdings = holdings
         self._tally = tally
         self._detail = detail
+        self._sessions = sessions
         self._past: deque[tuple[float, int, int]] = deque()  # moments (monotonic), with what had ended by then
         self._counts(time.monotonic())
 
@@ -88,7 +90,7 @@ class View:
             claimed_queue=None if claim is None else claim.queue,
             claimed_at=None if claim is None else claim.claimed_at,
             polls=self._tally.polls or None,
-            detail={**self._detail, "ended": counts, **self._empty()},
+            detail={**self._detail, "ended": counts, "sessions": self._sessions(), **self._empty()},
         )
 
     def _empty(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Self, TypedDict
@@ -151,6 +151,7 @@ class Worker:
         self._stopping = threading.Event()
         self._done = threading.Event()
         self._fetcher: Fetcher | None = None
+        self._make_fetcher: Callable[..., Fetcher] = Fetcher
         self._failure: BaseException | None = None
         self._ended_with: BaseException | None = None
 
@@ -268,7 +269,7 @@ class Worker:
             return
         holdings = Holdings()
 
-        fetcher = Fetcher(
+        fetcher = self._make_fetcher(
             self.app,
             store("worker"),
             worker=self.name,
@@ -301,7 +302,7 @@ class Worker:
             woke=fetcher.wake,
             tell=tell,
             refused=self._refused,
-            registration=self._registration(upkeep_store, fetcher, holdings),
+            registration=self._registration(upkeep_store, fetcher, holdings, stores),
         )
         parts: list[Leases | Upkeep | Wakeups] = [leases, upkeep]
         if self.app.dialect.channel is not None and self.app.notify:
@@ -380,7 +381,9 @@ class Worker:
             logger.error("worker %s stops: %s", self.name, error)
             self._fail(error)
 
-    def _registration(self, store: Store, fetcher: Fetcher, holdings: Holdings) -> Registration:
+    def _registration(
+        self, store: Store, fetcher: Fetcher, holdings: Holdings, stores: Sequence[Store]
+    ) -> Registration | None:
         tasks = [task for slots in fetcher.slots for task in slots.tasks]
         view = View(
             state=lambda: self.health.state,
@@ -388,6 +391,7 @@ class Worker:
             holdings=holdings,
             tally=fetcher.tally,
             detail=detail_of(lease=self.lease, burst=self.burst),
+            sessions=lambda: [each.session for each in stores if each.session is not None],
         )
         return Registration(store, entry_of(self.name, self.queues, tasks), view)
 
