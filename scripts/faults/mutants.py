@@ -92,7 +92,7 @@ MUTANTS = (
     Mutant(
         "expiry",
         "nobody takes a job back whose lease ran out",
-        (Change("worker/upkeep.py", r'\("expire", self\.tick, self\._expire\),'),),
+        (Change("worker/upkeep.py", r'self\._expiry, (?=Chore\("prune")'),),
         ("tests/worker/test_leases.py",),
     ),
     Mutant(

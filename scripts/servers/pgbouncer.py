@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 from urllib.parse import urlsplit
@@ -86,6 +87,9 @@ class PgBouncer(Engine):
             return False
 
     def follow(self, place: Path, primary_port: int) -> Options:
+        raise Unavailable("a pooler has no replica")
+
+    def promote(self, place: Path, port: int, signal_it: Callable[[signal.Signals], None]) -> None:
         raise Unavailable("a pooler has no replica")
 
     def url(self, port: int) -> str:

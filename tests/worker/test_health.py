@@ -171,7 +171,9 @@ def test_several_processes(place: Place, monkeypatch: pytest.MonkeyPatch) -> Non
     wait_for(lambda: get(port, "/readyz")[0] == 200, what="all to be ready")
     assert len(get(port, "/livez")[1]["processes"]) == 2
     os.kill(first, signal.SIGSTOP)
-    code, said = get(port, "/livez")
+    code, said = wait_for(lambda: [each for each in [get(port, "/livez")] if each[0] != 200], what="it to stand still")[
+        0
+    ]
     assert (code, said["reason"]) == (503, f"process {first}: it has not answered within 2 s")
     os.kill(first, signal.SIGKILL)
     wait_for(lambda: get(port, "/livez")[0] == 200, what="it to be gone")

@@ -78,7 +78,7 @@ def test_memory(place: Place, task: str) -> None:
     worker.wait_for_workers(1)
     place.enqueue(task)
     assert worker.wait() == 0
-    assert re.search(r"ends: its memory is [23]\d\d\.?\d*M, and 150M is allowed", worker.log()), worker.log()
+    assert re.search(r"ends: its memory is (1[5-9]\d|[23]\d\d)\.?\d*M, and 150M is allowed", worker.log()), worker.log()
     assert place.statuses() == {("done", 1)}
 
 
