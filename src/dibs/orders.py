@@ -16,6 +16,7 @@ from dibs.dialects.selecting import Edge
 from dibs.errors import InvalidArgument, JobNotFound, KeyTaken
 from dibs.events import Events
 from dibs.filters import Filter, Filters, cancellable, filter_of, requeuable
+from dibs.findings import Report
 from dibs.jobs import Cancelled, JobRecord
 from dibs.register import WorkerRecord
 from dibs.registry import Registry
@@ -65,6 +66,16 @@ class Orders(Registry, Connections):
         tables are older than the register.
         """
         return self.store.run(self.dialect.workers)
+
+    def doctor(self) -> Report:
+        """Check the tables, the server and how the queue is served, as `dibs doctor` does; see `Report` and `Finding`.
+
+        It only looks. Takes a moment, on a server that answers slowly some seconds a check. What can't be asked is a
+        finding, too. Raises DatabaseUnavailable where there is no connection.
+        """
+        from dibs.doctor.examination import examine
+
+        return examine(self)
 
     def select(self, **which: Unpack[Filters]) -> Selection:
         """Return the jobs that fit all filters, to be counted and gone through; see `Selection`."""
@@ -184,6 +195,10 @@ class Orders(Registry, Connections):
     async def aworkers(self) -> list[WorkerRecord]:
         """`workers` for async code."""
         return await asyncio.to_thread(self.workers)
+
+    async def adoctor(self) -> Report:
+        """`doctor` for async code."""
+        return await asyncio.to_thread(self.doctor)
 
     async def acancel(
         self,
