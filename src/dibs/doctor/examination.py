@@ -305,7 +305,8 @@ def _unanswered(examination: Examination, error: Exception) -> Finding:
         return warn(f"it may not be asked by this account: {said}", why, examination.examining.may_look)
     if trouble is Trouble.LOST:
         examination.close()
-    if trouble is Trouble.LOCKED:
-        said = f"no answer within {LONGEST_STATEMENT:g} s ({said})"
-    fix = "dibs migrate" if trouble is Trouble.NO_TABLE else "ask again; old snapshots and dead rows make it slow"
+    fix = "see what `schema` and `tables` say"
+    if trouble in (Trouble.LOCKED, Trouble.LOST):
+        said = f"no answer within {LONGEST_STATEMENT:g} s ({said})" if trouble is Trouble.LOCKED else said
+        fix = "ask again; old snapshots and dead rows make statements slow"
     return warn(f"it could not be asked: {said}", "what it would have found is not known", fix)
