@@ -203,6 +203,7 @@ def test_old_transaction(db: Database) -> None:
         number = holder.answer(Fetch("SELECT pg_backend_pid(), pg_current_xact_id()" if db.kind == "postgres" else "SELECT CONNECTION_ID()", {}))[0][0]  # fmt: skip
         holder.answer(Fetch("SELECT id FROM dibs_jobs FOR UPDATE", {}))
         found = wait_for(lambda: look(db, Limits(snapshot=0.01)).get("old snapshots"), what="it to be old")
+        assert found is not None
         assert f"session {number}, " in found.found
         assert str(number) in found.fix
         assert "old snapshots" not in look(db)
@@ -221,13 +222,13 @@ def test_prepared_transaction(own: Database) -> None:
         holder.answer(Execute(statement, {}))
     holder.close()
     try:
-        found = wait_for(
-            lambda: (
-                (seen := look(own, Limits(snapshot=0.01)).get("old snapshots")) and "XA ROLLBACK" in seen.fix and seen
-            ),
-            what="it to be seen without a session",
-        )
-        assert "XA RECOVER" in found.fix
+
+        def fix() -> str:
+            seen = look(own, Limits(snapshot=0.01)).get("old snapshots")
+            return seen.fix if seen is not None and "XA ROLLBACK" in seen.fix else ""
+
+        found = wait_for(fix, what="it to be seen without a session")
+        assert "XA RECOVER" in found
     finally:
         wait_for(lambda: own.execute(f"XA ROLLBACK '{name}'") == 0, what="it to be rolled back")
 
@@ -263,6 +264,7 @@ def test_settings_of_a_database(own: Database) -> None:
     if own.name != "postgres14":
         own.fetch("SELECT pg_stat_force_next_flush()")
     dead = wait_for(lambda: look(own, Limits(dead=20)).get("dead rows"), what="the statistics")
+    assert dead is not None
     assert "dibs_meta" in dead.found
     own.execute(dead.fix)
 

@@ -14,7 +14,7 @@ _TYPE = r"double precision|\w+(?:\(\d+\))?"
 _TABLE = re.compile(r"CREATE TABLE (?:IF NOT EXISTS )?(.+?) \((.*?)\n\)", re.DOTALL)
 _COLUMN = re.compile(rf"^\s*(\w+)\s+({_TYPE})(.*?),?\s*$", re.MULTILINE)
 _ADDED = re.compile(rf"ADD COLUMN (?:IF NOT EXISTS )?(\w+) ({_TYPE})")
-_INDEX = re.compile(r"CREATE INDEX (\w+) ON (.+?) \(([\w, ]+)\)( WHERE .*)?")
+_INDEX = re.compile(r"CREATE INDEX (\w+) ON (.+?) \(([\w, ]+)\)( WHERE [^;]*)?")
 _INLINE = re.compile(r"^\s*INDEX (\w+) \(([\w, ]+)\)", re.MULTILINE)
 
 #: Words that a line of a table's description begins with and that are no column.

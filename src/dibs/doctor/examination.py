@@ -49,14 +49,21 @@ class Examination:
         self.dialect = app.dialect
         self.examining = examining(app.dialect, app.url)
         self._connection: OwnConnection | None = None
+        self._gone: DatabaseError | None = None
 
     # -- asking --------------------------------------------------------------------------------------
 
     @property
     def connection(self) -> OwnConnection:
         """One that a worker would have, opened anew where it was lost. Not from the store, which refuses old tables."""
+        if self._gone is not None:
+            raise self._gone
         if self._connection is None:
-            connection = self.app.store.open()
+            try:
+                connection = self.app.store.open()
+            except DatabaseError as error:
+                self._gone = error  # the other checks need not wait for it, too
+                raise
             connection.prefer_indexes()
             if connection.patience is not None:
                 connection.patience = min(connection.patience, PATIENCE)
@@ -308,5 +315,5 @@ def _unanswered(examination: Examination, error: Exception) -> Finding:
     fix = "see what `schema` and `tables` say"
     if trouble in (Trouble.LOCKED, Trouble.LOST):
         said = f"no answer within {LONGEST_STATEMENT:g} s ({said})" if trouble is Trouble.LOCKED else said
-        fix = "ask again; old snapshots and dead rows make statements slow"
+        fix = "ask again; look for who locks the table (a migration, a backup), for old snapshots and dead rows"
     return warn(f"it could not be asked: {said}", "what it would have found is not known", fix)
