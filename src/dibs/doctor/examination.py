@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -191,7 +190,7 @@ class Examination:
         return ok(found)
 
     def zones(self) -> Finding:
-        return self.ask(self.examining.zones(wanted="django" in sys.modules))
+        return self.ask(self.examining.zones(wanted=self.app.wants_zones))
 
     def snapshots(self) -> Finding:
         return self.ask(self.examining.snapshots(self.limits))
