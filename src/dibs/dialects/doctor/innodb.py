@@ -78,9 +78,10 @@ class ExaminingInnoDB(Examining):
 
     # -- what is not cleaned away ----------------------------------------------------------------------
 
+    # Not what it asks: values of somebody's may be in it.
     OLDEST: ClassVar[str] = """
         SELECT t.trx_mysql_thread_id, p.user, p.host, p.command, TIMESTAMPDIFF(MICROSECOND, t.trx_started, NOW(6)) / 1e6,
-            LEFT(t.trx_query, 80)
+            t.trx_query IS NOT NULL
         FROM information_schema.innodb_trx AS t
         LEFT JOIN information_schema.processlist AS p ON p.id = t.trx_mysql_thread_id
         WHERE t.trx_mysql_thread_id <> CONNECTION_ID() ORDER BY t.trx_started LIMIT 20
@@ -99,8 +100,8 @@ class ExaminingInnoDB(Examining):
         length = int(history[0][0]) if history else 0
         old = [row for row in rows if float(row[4]) > limits.snapshot]
         found = [
-            f"session {number}, {user}@{host}, {f'running {query}' if query else command}, since {float(age):,.0f} s"
-            for number, user, host, command, age, query in old
+            f"session {number}, {user}@{host}, {'in a statement' if asks else f'{command}, in a transaction'}, since {float(age):,.0f} s"
+            for number, user, host, command, age, asks in old
         ]
         prepared = [number for number, *_ in old if not number]  # its session has gone
         fixes = [f"KILL {row[0]}" for row in old if row[0]]

@@ -159,7 +159,9 @@ class ExaminingPostgres(Examining):
         if off := [row[0] for row in rows if row[5]]:
             fixes = [f"ALTER TABLE {self._name(table)} RESET (autovacuum_enabled)" for table in off]
             return warn(f"autovacuum is off for {', '.join(off)}", why, "; ".join(fixes))
-        if many := [row for row in rows if row[1] > limits.dead and row[1] > row[2]]:
+        # A busy queue has many for a moment, until they are vacuumed.
+        late = [row for row in rows if row[4] is None or row[4] > limits.snapshot]
+        if many := [row for row in late if row[1] > limits.dead and row[1] > row[2]]:
             found = [
                 f"{table}: {dead:,} dead rows, {live:,} live, {_ago(run)}" for table, dead, live, _, run, *_ in many
             ]
