@@ -77,7 +77,7 @@ def test_what_is_not_cleaned_away() -> None:
     found = answered(asked("mysql").snapshots(LIMITS), 0, [], 0, [(2_000_000,)])
     assert "history list of 2,000,000" in found.found
     slot = ("replication slot old, which nobody reads", None, "SELECT pg_drop_replication_slot('old')")
-    found = answered(asked("postgres").snapshots(LIMITS), [(0,)], [slot])
+    found = answered(asked("postgres").snapshots(LIMITS), [(0, "me")], [slot])
     assert (found.found, found.fix) == (slot[0], slot[2])
     found = answered(asked("postgres").dead(LIMITS), [("dibs_jobs", 0, 0, 0, None, False, False)])
     assert found.level is Level.FAIL

@@ -21,7 +21,7 @@ from dibs.doctor.service import expired, failures, leases, unknown, unserved
 from dibs.errors import DatabaseError, ReadOnlyDatabase, UnsuitableDatabase
 from dibs.findings import Finding, Level, Limits, Report, fail, ok, skipped, warn
 from dibs.jobs import Lane
-from dibs.ops import Op
+from dibs.ops import Op, fetch
 from dibs.register import WorkerRecord
 from dibs.store import is_of_a_driver
 from dibs.troubles import Trouble
@@ -308,7 +308,8 @@ def _unanswered(examination: Examination, error: Exception) -> Finding:
     trouble = examination.connection.trouble(error)
     if trouble is Trouble.DENIED:
         why = "what this account may not see is not checked"
-        return warn(f"it may not be asked by this account: {said}", why, examination.examining.may_look)
+        ((account,),) = examination.ask(fetch(examination.dialect.ACCOUNT))
+        return warn(f"it may not be asked by this account: {said}", why, examination.examining.look(account))
     if trouble is Trouble.LOST:
         examination.close()
     fix = "see what `schema` and `tables` say"

@@ -60,9 +60,6 @@ class PastLease(NamedTuple):
 class Examining(ABC):
     """The statements that examine one database."""
 
-    #: What grants a look at the views of the server.
-    may_look: ClassVar[str] = ""
-
     def __init__(self, dialect: Dialect, url: DatabaseUrl) -> None:
         self.dialect = dialect
         self.url = url
@@ -70,6 +67,11 @@ class Examining(ABC):
             text = getattr(type(self), name)
             if name.isupper() and isinstance(text, str):
                 setattr(self, name, dialect.spell(text))
+
+    def look(self, account: str) -> str:
+        """Return the statement that grants a look at the views of the server to an account, as the server names it."""
+        del account
+        return ""
 
     def hurry(self) -> Op[None]:
         """Have statements of this transaction, or this session, end after LONGEST_STATEMENT, where the server can."""

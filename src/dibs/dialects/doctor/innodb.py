@@ -13,7 +13,9 @@ from dibs.ops import Op, execute, fetch
 
 
 class ExaminingInnoDB(Examining):
-    may_look = "GRANT PROCESS ON *.* TO …, as an administrator"
+    def look(self, account: str) -> str:
+        user, _, host = account.rpartition("@")
+        return f"GRANT PROCESS ON *.* TO '{user}'@'{host}'"
 
     HURRY: ClassVar[str] = f"""
         SET SESSION /*!80000 max_execution_time = {LONGEST_STATEMENT * 1000:.0f} */

@@ -15,7 +15,8 @@ from dibs.ops import Op, fetch
 
 
 class ExaminingPostgres(Examining):
-    may_look = "GRANT pg_monitor TO …, as a superuser"
+    def look(self, account: str) -> str:
+        return f"GRANT pg_monitor TO {self.dialect.quote(account)}"
 
     # For this transaction alone: behind a pooler the session is somebody else's afterwards.
     HURRY: ClassVar[str] = "SELECT set_config('statement_timeout', CAST(:longest AS text), true)"
@@ -117,17 +118,18 @@ class ExaminingPostgres(Examining):
     """
 
     HIDDEN: ClassVar[str] = """
-        SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query = '<insufficient privilege>'
+        SELECT count(*), current_user FROM pg_stat_activity
+        WHERE datname = current_database() AND query = '<insufficient privilege>'
     """
 
     def snapshots(self, limits: Limits) -> Op[Finding]:
-        ((hidden,),) = yield from fetch(self.HIDDEN)
+        ((hidden, account),) = yield from fetch(self.HIDDEN)
         rows = yield from fetch(self.HOLDERS, oldest=limits.snapshot)
         if hidden and not rows:
             return warn(
                 f"{hidden} sessions of other users can't be looked at by this account",
                 "one of them may hold a snapshot that keeps dead rows from being cleaned away",
-                self.may_look,
+                self.look(account),
             )
         if not rows:
             return ok(f"none is older than {limits.snapshot:g} s")
