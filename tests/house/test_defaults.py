@@ -33,7 +33,7 @@ from dibs import (
 from dibs.bindings import own_psycopg, own_pymysql, own_sqlite3
 from dibs.cli.commands import COMMANDS, commands
 from dibs.dialects import innodb, postgres, sqlite
-from dibs.dialects.doctor.examining import LONGEST_STATEMENT, MOST_RUNNING
+from dibs.dialects.doctor.examining import LONGEST_AFTERWARDS, LONGEST_STATEMENT, MOST_RUNNING
 from dibs.doctor import examination
 from dibs.findings import Limits
 from dibs.registry import Registry
@@ -169,7 +169,7 @@ CONSTANTS = {
     "`dibs doctor` looks at": (
         f"the newest {DOCTOR.sample:,} jobs, {examination.MOST_LANES} lanes, {MOST_RUNNING:,} running jobs"
     ),
-    "a statement of `dibs doctor`": seconds(LONGEST_STATEMENT),
+    "a statement of `dibs doctor`": f"{seconds(LONGEST_STATEMENT)}, {seconds(LONGEST_AFTERWARDS)} once one took longer",
     "a finished job that can't be deleted": f"tried again after {seconds(upkeep.POSTPONE)}",
     "arguments are warned about": f"from {size(settings.WARN_PAYLOAD)} on",
     "result": size(settings.MOST_RESULT),

@@ -15,7 +15,7 @@ from dibs import migrations, ops
 from dibs.bindings.binding import OwnConnection
 from dibs.connections import Connections
 from dibs.dialects.doctor import examining
-from dibs.dialects.doctor.examining import LONGEST_STATEMENT, Ended
+from dibs.dialects.doctor.examining import LONGEST_AFTERWARDS, LONGEST_STATEMENT, Ended
 from dibs.doctor.drift import drift, made
 from dibs.doctor.service import expired, failures, leases, unknown, unserved
 from dibs.errors import DatabaseError, ReadOnlyDatabase, UnsuitableDatabase
@@ -49,6 +49,7 @@ class Examination:
         self.examining = examining(app.dialect, app.url)
         self._connection: OwnConnection | None = None
         self._gone: DatabaseError | None = None
+        self.longest = LONGEST_STATEMENT
 
     # -- asking --------------------------------------------------------------------------------------
 
@@ -74,7 +75,7 @@ class Examination:
         connection = self.connection
         connection.begin(writes=False)
         try:
-            ops.run(self.examining.hurry(), connection)
+            ops.run(self.examining.hurry(self.longest), connection)
             return ops.run(op, connection)
         finally:
             with contextlib.suppress(Exception):
@@ -314,6 +315,8 @@ def _unanswered(examination: Examination, error: Exception) -> Finding:
         examination.close()
     fix = "see what `schema` and `tables` say"
     if trouble in (Trouble.LOCKED, Trouble.LOST):
-        said = f"no answer within {LONGEST_STATEMENT:g} s ({said})" if trouble is Trouble.LOCKED else said
+        if trouble is Trouble.LOCKED:
+            said = f"no answer within {examination.longest:g} s ({said})"
+            examination.longest = LONGEST_AFTERWARDS
         fix = "ask again; look for who locks the table (a migration, a backup), for old snapshots and dead rows"
     return warn(f"it could not be asked: {said}", "what it would have found is not known", fix)

@@ -22,6 +22,9 @@ MOST_OF_LANE = 1_000
 #: Statements that take longer (seconds) are cut short, where the server can.
 LONGEST_STATEMENT = 5.0
 
+#: As long as that where one was cut short before: somebody locks the table, and will for the other checks.
+LONGEST_AFTERWARDS = 1.0
+
 
 class Index(NamedTuple):
     """An index as the catalogue has it. `where`: is it a partial one?"""
@@ -73,8 +76,9 @@ class Examining(ABC):
         del account
         return ""
 
-    def hurry(self) -> Op[None]:
-        """Have statements of this transaction, or this session, end after LONGEST_STATEMENT, where the server can."""
+    def hurry(self, longest: float) -> Op[None]:
+        """Have statements of this transaction, or this session, end after so many seconds, where the server can."""
+        del longest
         yield from ()
 
     # -- the tables --------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar
 
-from dibs.dialects.doctor.examining import LONGEST_STATEMENT, Catalogue, Examining, Index, judge_plan
+from dibs.dialects.doctor.examining import Catalogue, Examining, Index, judge_plan
 from dibs.dialects.spelling import TABLES
 from dibs.findings import Finding, Limits, ok, skipped, warn
 from dibs.jobs import Lane
@@ -17,13 +17,14 @@ class ExaminingInnoDB(Examining):
         user, _, host = account.rpartition("@")
         return f"GRANT PROCESS ON *.* TO '{user}'@'{host}'"
 
-    HURRY: ClassVar[str] = f"""
-        SET SESSION /*!80000 max_execution_time = {LONGEST_STATEMENT * 1000:.0f} */
-            /*M!100000 max_statement_time = {LONGEST_STATEMENT:.0f} */
-    """
+    HURRY: ClassVar[str] = "SET SESSION max_execution_time = :milliseconds"
+    HURRY_MARIADB: ClassVar[str] = "SET SESSION max_statement_time = :seconds"
 
-    def hurry(self) -> Op[None]:
-        yield from execute(self.HURRY)
+    def hurry(self, longest: float) -> Op[None]:
+        if self.dialect.migrations == "mariadb":
+            yield from execute(self.HURRY_MARIADB, seconds=longest)
+        else:
+            yield from execute(self.HURRY, milliseconds=int(longest * 1000))
 
     # -- the tables --------------------------------------------------------------------------------
 

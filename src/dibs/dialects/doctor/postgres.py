@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from dibs.dialects.doctor.examining import LONGEST_STATEMENT, Catalogue, Examining, Index, judge_plan
+from dibs.dialects.doctor.examining import Catalogue, Examining, Index, judge_plan
 from dibs.dialects.spelling import TABLES
 from dibs.findings import Finding, Limits, fail, ok, warn
 from dibs.jobs import Lane
@@ -21,8 +21,8 @@ class ExaminingPostgres(Examining):
     # For this transaction alone: behind a pooler the session is somebody else's afterwards.
     HURRY: ClassVar[str] = "SELECT set_config('statement_timeout', CAST(:longest AS text), true)"
 
-    def hurry(self) -> Op[None]:
-        yield from fetch(self.HURRY, longest=f"{LONGEST_STATEMENT * 1000:.0f}ms")
+    def hurry(self, longest: float) -> Op[None]:
+        yield from fetch(self.HURRY, longest=f"{longest * 1000:.0f}ms")
 
     # -- the tables --------------------------------------------------------------------------------
 
