@@ -15,16 +15,20 @@ from databases import NAMES, Database, migrated
 T = TypeVar("T")
 
 
+#: Tests of whole workers in which versions of a database may well differ.
+DIFFERING = ("test_acceptance", "test_backlog", "test_facts", "test_outage", "test_random_kills", "test_wakeups")
+
 #: Tests of tools and frameworks around dibs, and of whole scenarios, which take long: on one version of each database. What an older or newer
 #: version does differently shows in all others; scripts/matrix runs everything on every version.
 ON_ONE_VERSION = (
     "anomaly",
     "contrib/django",
     "testing",
-    "worker/test_bench.py",
-    "worker/test_run_job.py",
-    "worker/test_verify.py",
-    "worker/test_web_servers.py",
+    *(
+        f"worker/{path.name}"
+        for path in sorted((Path(__file__).parent / "worker").glob("test_*.py"))
+        if path.stem not in DIFFERING
+    ),
 )
 FURTHER_VERSIONS = ("[postgres14", "[mariadb11")
 

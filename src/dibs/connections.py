@@ -44,6 +44,9 @@ VARIABLES = ("DIBS_DATABASE_URL", "DATABASE_URL")
 class Connections:
     """The part of an app that knows its database. What the settings mean is said where they are given: `Dibs`."""
 
+    #: Does the code around it ask the server for times in zones by their names? A framework knows; dibs does not.
+    wants_zones = False
+
     def __init__(
         self,
         url: str | Any,

@@ -17,6 +17,7 @@ from dibs.dialects.selecting import Edge
 from dibs.errors import InvalidArgument, JobNotFound, KeyTaken
 from dibs.events import Events
 from dibs.filters import Filter, Filters, cancellable, filter_of, requeuable
+from dibs.findings import Report
 from dibs.holders import LockReport
 from dibs.jobs import Cancelled, JobRecord
 from dibs.looking import end, look
@@ -96,6 +97,16 @@ class Orders(Registry, Connections):
         Its transaction is rolled back, whatever it was about. Raises InvalidArgument for one that has to be ended by hand.
         """
         return end(self, session)
+
+    def doctor(self) -> Report:
+        """Check the tables, the server and how the queue is served, as `dibs doctor` does; see `Report` and `Finding`.
+
+        It only looks. Takes a moment, on a server that answers slowly some seconds a check. What can't be asked is a
+        finding, too. Raises DatabaseUnavailable where there is no connection.
+        """
+        from dibs.doctor.examination import examine
+
+        return examine(self)
 
     def select(self, **which: Unpack[Filters]) -> Selection:
         """Return the jobs that fit all filters, to be counted and gone through; see `Selection`."""
@@ -227,6 +238,10 @@ class Orders(Registry, Connections):
     async def aend_holder(self, session: int) -> bool:
         """`end_holder` for async code."""
         return await asyncio.to_thread(self.end_holder, session)
+
+    async def adoctor(self) -> Report:
+        """`doctor` for async code."""
+        return await asyncio.to_thread(self.doctor)
 
     async def acancel(
         self,

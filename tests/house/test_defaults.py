@@ -35,6 +35,9 @@ from dibs import (
 from dibs.bindings import own_psycopg, own_pymysql, own_sqlite3
 from dibs.cli.commands import COMMANDS, commands
 from dibs.dialects import innodb, postgres, sqlite
+from dibs.dialects.doctor.examining import LONGEST_AFTERWARDS, LONGEST_STATEMENT, MOST_RUNNING
+from dibs.doctor import examination
+from dibs.findings import Limits
 from dibs.registry import Registry
 from dibs.settings import Options
 from dibs.worker import (
@@ -64,6 +67,8 @@ ROWS = {
     for label, default in re.findall(r"^\| (.*?) \| (.*?) \|", PAGE, re.MULTILINE)
     if not label.startswith(("**", "setting"))
 }
+
+DOCTOR = Limits()
 
 (TASK,) = [each for each in get_overloads(Registry.task) if "max_attempts" in inspect.signature(each).parameters]
 
@@ -169,6 +174,15 @@ CONSTANTS = {
     ),
     "held rows that `dibs locks` waits for": f"{looking.MOST_WAITED_FOR}, for 1 s at most",
     "the write lock that `dibs locks` tries for": seconds(int(looking.A_MOMENT) / 1000),
+    "`dibs doctor` warns of": (
+        f"a transaction older than {seconds(DOCTOR.snapshot)}, {DOCTOR.dead:,} dead rows, a clock that is "
+        f"{seconds(DOCTOR.clock)} off, work that finds no worker for {seconds(DOCTOR.waiting)}, "
+        f"a row {seconds(DOCTOR.late)} past its retention"
+    ),
+    "`dibs doctor` looks at": (
+        f"the newest {DOCTOR.sample:,} jobs, {examination.MOST_LANES} lanes, {MOST_RUNNING:,} running jobs"
+    ),
+    "a statement of `dibs doctor`": f"{seconds(LONGEST_STATEMENT)}, {seconds(LONGEST_AFTERWARDS)} once one took longer",
     "a finished job that can't be deleted": f"tried again after {seconds(upkeep.POSTPONE)}",
     "arguments are warned about": f"from {size(settings.WARN_PAYLOAD)} on",
     "result": size(settings.MOST_RESULT),

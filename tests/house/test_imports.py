@@ -14,7 +14,7 @@ from house.sources import PACKAGE, name_of, python_files, tree
 LAYERS = [
     {"errors"},
     {"states", "limits", "troubles", "tracebacks", "stored", "written"},
-    {"retries", "jobs", "ops", "register", "holders", "metrics", "meanings"},
+    {"retries", "jobs", "ops", "register", "holders", "metrics", "meanings", "findings"},
     {"params", "settings", "filters", "encoding", "decoding", "codec", "signatures", "secrets", "loop", "why"},
     {"dialects"},
     {"bindings"},
@@ -37,14 +37,14 @@ LAYERS = [
     {"connections", "looking", "orders"},
     {"app"},
     {"worker"},
-    {"checks", "scratch", "depths", "exposition"},
+    {"checks", "scratch", "depths", "exposition", "doctor"},
     {"cli"},
     {"bench", "verify", "demo", "contrib", "testing", "__main__", "__init__"},
 ]
 RANKS = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 
 #: A method that makes what is above it imports it when it is called.
-LATE = {("app", "worker"), ("orders", "worker"), ("__init__", "app"), ("cli", "demo")}
+LATE = {("app", "worker"), ("orders", "worker"), ("orders", "doctor"), ("__init__", "app"), ("cli", "demo")}
 
 #: No I/O, no clock, no thread: what is decided here can be tried by hand.
 PURE = [
@@ -59,6 +59,9 @@ PURE = [
     "holders",
     "metrics",
     "why",
+    "findings",
+    "doctor/drift",
+    "doctor/service",
     "params",
     "tracebacks",
     "worker/lanes",

@@ -26,7 +26,18 @@ def test_the_site_takes_a_new_page(tmp_path: Path) -> None:
     for name in ("conf.py", "index.md", "tutorial.md", "from-rq.md", "from-celery.md"):
         shutil.copy(ROOT / "docs" / name, pages)
     (pages / "brand-new.md").write_text("# Brand new\n\nSee [the tutorial](tutorial.md).\n")
-    for name in ("idempotent", "cli", "long-tasks", "defaults", "django", "databases", "hooks", "api"):
+    for name in (
+        "idempotent",
+        "cli",
+        "long-tasks",
+        "defaults",
+        "django",
+        "databases",
+        "hooks",
+        "api",
+        "outages",
+        "grants",
+    ):
         (pages / f"{name}.md").write_text(f"# {name}\n")
     assert build(pages, tmp_path / "site") == ""
     assert 'href="brand-new.html"' in (tmp_path / "site" / "index.html").read_text()

@@ -36,6 +36,7 @@ COMMANDS = {
     "pause": ("dibs.cli.pauses", "Let no job of a queue start any more."),
     "resume": ("dibs.cli.pauses", "Let a paused queue go on."),
     "prune": ("dibs.cli.prune", "Delete finished jobs whose retention is over."),
+    "doctor": ("dibs.cli.doctor", "Check the tables, the server and how the queue is served."),
     "verify": ("dibs.verify.command", "Try dibs' promises on your database, before you go live."),
     "bench": ("dibs.bench.command", "Measure dibs on your database, and name the limit it runs into."),
     "demo": ("dibs.demo.command", "See dibs at work on real files while a worker is killed."),
@@ -43,7 +44,7 @@ COMMANDS = {
 
 EPILOG = (
     "Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the database, "
-    "4 its schema, 130 interrupted."
+    "4 its schema, 5 warned (doctor), 130 interrupted."
 )
 
 

@@ -51,6 +51,8 @@ def project_app() -> ProjectDibs:
 class ProjectDibs(Dibs):
     """The queue of a Django project. Made by `from dibs.contrib.django import app`."""
 
+    wants_zones = True  # filters by date are done by the server, as in the admin
+
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.alias = settings.alias
