@@ -21,9 +21,9 @@ from dibs.doctor.service import expired, failures, leases, unknown, unserved
 from dibs.errors import DatabaseError, ReadOnlyDatabase, UnsuitableDatabase
 from dibs.findings import Finding, Level, Limits, Report, fail, ok, skipped, warn
 from dibs.jobs import Lane
+from dibs.meanings import is_of_a_driver
 from dibs.ops import Op, fetch
 from dibs.register import WorkerRecord
-from dibs.store import is_of_a_driver
 from dibs.troubles import Trouble
 
 T = TypeVar("T")
