@@ -259,7 +259,10 @@ def _locked(queue: str, f: Figures) -> str:
 
 
 def _then_locked(queue: str, f: Figures) -> list[str]:
-    return ["end that transaction: commit, roll back, or end its session; the jobs are claimed at once then"]
+    return [
+        f"see what it does, and what would end it: dibs locks {quote(queue)}",
+        "end that transaction: commit, roll back, or end its session; the jobs are claimed at once then",
+    ]
 
 
 def _expired(queue: str, f: Figures) -> str:
