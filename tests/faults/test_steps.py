@@ -13,7 +13,8 @@ import pytest
 from databases import VARIABLES
 
 FAULTS = Path(__file__).parents[2] / "scripts" / "faults"
-NAMES = ["sqlite", *[name for name in ("postgres", "mysql", "mariadb") if os.environ.get(VARIABLES[name])]]
+# MariaDB over the same driver as MySQL: scripts/steps tries it.
+NAMES = ["sqlite", *[name for name in ("postgres", "mysql") if os.environ.get(VARIABLES[name])]]
 
 
 @pytest.mark.parametrize("name", NAMES)
