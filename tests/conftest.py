@@ -22,6 +22,7 @@ DIFFERING = ("test_acceptance", "test_backlog", "test_facts", "test_outage", "te
 #: version does differently shows in all others; scripts/matrix runs everything on every version.
 ON_ONE_VERSION = (
     "anomaly",
+    "conformance/test_doctor.py",
     "contrib/django",
     "testing",
     *(

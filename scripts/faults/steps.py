@@ -39,6 +39,9 @@ AT_A_TIME = 6
 #: More requests than the first victim makes are tried, since no two make the same number.
 BEYOND = 8
 
+#: How a process ended that the server which forks them has lost sight of; its jobs tell what came of it.
+UNTOLD = 255
+
 
 class Report(msgspec.Struct):
     """What was done, and what was found. `steps` counts the requests at which something happened, by their names."""
@@ -156,7 +159,7 @@ def _survivors(
         code = codes[victim.tag]
         if victim.how is How.KILL and code == -9:
             continue
-        if code != 0:
+        if code not in (0, UNTOLD):
             yield f"{what} ended with {code}"
         for job in jobs[victim.tag]:
             if job.status != "done" or job.crashes:

@@ -23,7 +23,8 @@ def are_lent(store: Store, dialect: Dialect) -> bool:
     """Does a pooler between here and the server lend its sessions by the transaction?
 
     Only where the dialect has a `channel`. The session that served one connection is looked for under a second one,
-    while the first is open and idle: where each keeps its own, it is never found. Raises what a lost connection does.
+    while the first is open and idle: where each keeps its own, it is never found, and stays the first one's. Raises what a
+    lost connection does.
     """
     first = store.open()
     try:
@@ -33,7 +34,8 @@ def are_lent(store: Store, dialect: Dialect) -> bool:
         second = store.open()
         try:
             for _ in range(LOOKS):
-                if ops.run(dialect.session(), second) == served:
+                # By another one by now: somebody's transaction has got the first, and may keep it for long.
+                if ops.run(dialect.session(), second) == served or ops.run(dialect.session(), first) != served:
                     return True
                 time.sleep(PAUSE)
         finally:

@@ -125,4 +125,4 @@ def test_people_who_look(own: Database, rows: int, capsys: pytest.CaptureFixture
             if took > 1.0 * busy(alone):
                 slow[" ".join(look)] = took
     assert slow == {}
-    assert max(claims) <= 20 * alone
+    assert max(claims) <= max(20 * alone, 0.05)

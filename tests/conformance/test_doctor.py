@@ -115,28 +115,28 @@ def look(db: Database, limits: Limits | None = None, **how: Any) -> dict[str, Fi
     return bad(examine(db.app(), limits, **how))
 
 
-def test_faults_of_the_queue(db: Database) -> None:
+def test_faults_of_the_queue(own: Database) -> None:
     """What is not served, not known, past its lease, failing, tried again or kept too long is found, each alone."""
-    assert look(db) == {}
-    db.execute(job("status", "'ready'"))
-    assert list(look(db)) == ["unserved queues"]
-    assert "no worker is registered for q" in look(db)["unserved queues"].found
-    db.app().pause("q")
-    assert look(db) == {}
-    db.app().resume("q")
+    assert look(own) == {}
+    own.execute(job("status", "'ready'"))
+    assert list(look(own)) == ["unserved queues"]
+    assert "no worker is registered for q" in look(own)["unserved queues"].found
+    own.app().pause("q")
+    assert look(own) == {}
+    own.app().resume("q")
     for check, staged, words in IN_QUEUE:
         for statement in CLEAR:
-            db.execute(statement)
-        db.execute(WORKER)
+            own.execute(statement)
+        own.execute(WORKER)
         for statement in staged:
-            db.execute(statement)
-        found = look(db, Limits(enough=3))
+            own.execute(statement)
+        found = look(own, Limits(enough=3))
         assert list(found) == [check]
         assert words in found[check].found
         assert found[check].why
         assert found[check].fix
-    if db.locks_rows:
-        assert "connections" in look(db, Limits(busy=0.0))
+    if own.locks_rows:
+        assert "connections" in look(own, Limits(busy=0.0))
 
 
 def test_faults_of_the_tables(own: Database) -> None:
@@ -186,10 +186,10 @@ def test_no_tables(name: str, tmp_path: Path) -> None:
     assert {each.level for each in report.checks if each.check in OF_TABLES} == {Level.SKIPPED}
 
 
-def test_clock(db: Database) -> None:
+def test_clock(own: Database) -> None:
     """A machine whose clock is not the database's is told so; where both are one there is nothing to tell."""
-    found = look(db, clock=lambda: time.time() + 5)
-    assert list(found) == (["clock"] if db.locks_rows else [])
+    found = look(own, clock=lambda: time.time() + 5)
+    assert list(found) == (["clock"] if own.locks_rows else [])
     assert not found or "behind" in found["clock"].found
 
 
