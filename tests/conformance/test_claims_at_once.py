@@ -56,6 +56,7 @@ def test_a_turn_that_does_not_come(locking: Queue) -> None:
     queue = locking
     added = ids_of(queue, 4 * MANY)
     turns = Turns(queue.store)
+    turns.met_lock()
 
     def take(limit: int) -> list[Claim]:
         return turns.claim(Lane("q", 0), lambda turn: claiming(queue, worker="other", limit=limit, turn=turn))

@@ -118,6 +118,7 @@ class Fetcher:
         self._next_free: dict[Slots, float] = {}
         self._unclaimed = Unclaimed(app.dialect, store)
         self._turns = Turns(store)
+        self._settling.met_lock = self._turns.met_lock
         self._polls = EmptyPolls(store, self.tally, worker, queues)
 
     @property

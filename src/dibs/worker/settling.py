@@ -84,6 +84,7 @@ class Settling:
         self._locked: list[tuple[float, Entry]] = []  # when to try again, and what
         self._last = 0.0
         self._haste_at = 0.0  # monotonic: until then rows are locked before they are written
+        self.met_lock: Callable[[], None] = lambda: None  # called when a row was found locked
 
     def report(self, run: Run, outcome: Outcome) -> None:
         """Take the outcome of a run; the first one counts."""
@@ -169,9 +170,11 @@ class Settling:
                 return self._store.run(lambda: settle(HASTE), haste=True)
             except RowLocked:
                 tries.clear()  # nothing has changed
+                self.met_lock()
         answers = self._store.run(lambda: settle(None))
         if Settled.LOCKED in answers.values():
             self._haste_at = time.monotonic() + AT_LEISURE
+            self.met_lock()
         return answers
 
     def _settle_bare(self, run: Run, verdict: Verdict, error: DatabaseError) -> None:
