@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
-from databases import NAMES, Database, migrated
+from databases import NAMES, Database, migrated, new_database
 
 T = TypeVar("T")
 
@@ -70,6 +70,16 @@ def db(request: pytest.FixtureRequest, _databases: Callable[[str], Database], tm
     database = _databases(request.param)
     database.empty()
     return database
+
+
+@pytest.fixture(params=NAMES)
+def bare(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    """A database without tables."""
+    name: str = request.param
+    with nullcontext(f"sqlite:///{tmp_path / 'bare.db'}") if name == "sqlite" else new_database(name) as url:
+        database = Database(name, url)
+        yield database
+        database.close()
 
 
 def wait_for(condition: Callable[[], T], *, within: float = 20.0, every: float = 0.02, what: str = "") -> T:

@@ -7,7 +7,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -46,13 +46,25 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
+def _command(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str | None
+) -> argparse.ArgumentParser:
+    return actions.add_parser(name, description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def _counted(counts: Mapping[str, int]) -> list[str]:
+    return ["what came of it", *(f"  {number:6,}  {what}" for what, number in counts.items())]
+
+
+def _violated(violations: Sequence[str]) -> list[str]:
+    return [f"{len(violations)} violations", *(f"  {violation}" for violation in violations)]
+
+
 # -- chaos -------------------------------------------------------------------------------------------------
 
 
 def _chaos(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = actions.add_parser(
-        "chaos", description=chaos.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = _command(actions, "chaos", chaos.__doc__)
     parser.add_argument("--database", choices=sorted(set(KINDS.values())), help="which (postgres, or that of --url)")
     parser.add_argument(
         "--url", help="use this server, which is neither killed nor restarted, in a database of its own"
@@ -104,21 +116,16 @@ def _told(report: chaos.Report) -> list[str]:
     lines = [f"{report.database}, seed {report.seed}: {blows} blows in {report.seconds:g} s"]
     lines += [f"  {number:4}  {kind}" for kind, number in report.blows.items()]
     lines += [f"  {number:4}  left out, since the server was away: {kind}" for kind, number in report.missed.items()]
-    lines.append("what came of it")
-    lines += [f"  {number:6,}  {what}" for what, number in report.counts.items()]
+    lines += _counted(report.counts)
     lines.append(f"all at work and all done {report.back_at_work:g} s after the storm")
-    lines.append(f"{len(report.violations)} violations")
-    lines += [f"  {violation}" for violation in report.violations]
-    return lines
+    return lines + _violated(report.violations)
 
 
 # -- steps -------------------------------------------------------------------------------------------------
 
 
 def _steps(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = actions.add_parser(
-        "steps", description=steps.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = _command(actions, "steps", steps.__doc__)
     parser.add_argument(
         "--database", choices=sorted(set(KINDS.values())), action="append", help="only this; repeatable"
     )
@@ -162,20 +169,14 @@ def _told_steps(report: steps.Report) -> list[str]:
     lines.append(f"  {report.killed:4} killed, {report.cut_off} cut off, at these requests")
     lines += [f"  {number:4}  {label}" for label, number in report.steps.items()]
     lines += [f"  never {way}: {', '.join(labels)}" for way, labels in report.not_struck.items()]
-    lines.append("what came of it")
-    lines += [f"  {number:6,}  {what}" for what, number in report.counts.items()]
-    lines.append(f"{len(report.violations)} violations")
-    lines += [f"  {violation}" for violation in report.violations]
-    return lines
+    return lines + _counted(report.counts) + _violated(report.violations)
 
 
 # -- mutants -----------------------------------------------------------------------------------------------
 
 
 def _mutants(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = actions.add_parser(
-        "mutants", description=mutants.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = _command(actions, "mutants", mutants.__doc__)
     parser.add_argument("names", nargs="*", metavar="defect", help=f"which (all): {', '.join(mutants.BY_NAME)}")
     parser.add_argument("--database", choices=mutants.ALL, action="append", help="only this; repeatable")
     parser.add_argument("--times", type=int, default=3, help="how often each is tried (3)")

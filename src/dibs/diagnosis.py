@@ -12,7 +12,7 @@ from functools import partial
 from dibs.dialects.dialect import Dialect
 from dibs.errors import DatabaseError, DatabaseUnavailable, InvalidArgument, ReadOnlyDatabase
 from dibs.jobs import Lane
-from dibs.register import WorkerRecord
+from dibs.register import WorkerRecord, alive
 from dibs.settings import prefix_of
 from dibs.store import RowLocked, Store
 from dibs.why import UPKEEP_LATE, Elsewhere, Figures, HeldBy, Why, answered
@@ -90,15 +90,15 @@ class _Look:
     def _read_workers(self) -> None:
         f = self._figures
         try:
-            alive = [worker for worker in self._store.run(self._dialect.workers) if worker.state != "quiet"]
+            seen = alive(self._store.run(self._dialect.workers))
         except DatabaseUnavailable:
             raise
         except DatabaseError:
             return  # no register, or none that may be read
-        self._alive_since = min((worker.started_at for worker in alive), default=None)
-        self._serving = [worker for worker in alive if worker.serves(self._queue) is not False]
-        f.workers, f.serving = len(alive), [worker.worker for worker in self._serving]
-        claims = [worker for worker in alive if worker.claimed_queue == self._queue]
+        self._alive_since = min((worker.started_at for worker in seen), default=None)
+        self._serving = [worker for worker in seen if worker.serves(self._queue) is not False]
+        f.workers, f.serving = len(seen), [worker.worker for worker in self._serving]
+        claims = [worker for worker in seen if worker.claimed_queue == self._queue]
         f.claimed_at = max((worker.claimed_at for worker in claims if worker.claimed_at), default=None)
 
     def _read_waiting(self) -> None:
@@ -157,7 +157,7 @@ class _Look:
             raise
         except DatabaseError:
             return []  # a privilege is missing
-        return [HeldBy(**each._asdict()) for each in found[:5]]
+        return found[:5]
 
     # -- other places ------------------------------------------------------------------------------------
 
@@ -190,8 +190,8 @@ class _Look:
 
     def _other_half(self, there: Dialect) -> Elsewhere | None:
         f, store, queue = self._figures, self._store, self._queue
-        alive = [worker for worker in store.run(there.workers, persistent=False) if worker.state != "quiet"]
-        serve = [worker for worker in alive if worker.serves(queue) is not False]
+        seen = alive(store.run(there.workers, persistent=False))
+        serve = [worker for worker in seen if worker.serves(queue) is not False]
         lanes = store.run(lambda: there.lanes([queue]), persistent=False)[-5:]
         waiting = [
             job for lane in lanes for job in store.run(partial(there.due_now, lane, limit=100), persistent=False)

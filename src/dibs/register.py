@@ -109,6 +109,11 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.tasks_left_out else False
 
 
+def alive(workers: Iterable[WorkerRecord]) -> list[WorkerRecord]:
+    """Return those that have been seen of late."""
+    return [worker for worker in workers if worker.state != "quiet"]
+
+
 def bounded(names: Iterable[str]) -> tuple[list[str], int]:
     """Return the first names, as many as the row has room for, and how many are left out.
 

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from conftest import wait_for
-from databases import NAMES, Database, new_database
+from databases import Database
 from dibs import Dibs, migrations
 from dibs.bindings.binding import OwnConnection
 from dibs.errors import DatabaseError
@@ -30,16 +30,6 @@ LONGEST = 1.0
 
 #: How long (seconds) somebody's transaction that has used the table stays open.
 HELD = 2.5
-
-
-@pytest.fixture(params=NAMES)
-def bare(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    """A database without tables."""
-    name: str = request.param
-    with nullcontext(f"sqlite:///{tmp_path / 'bare.db'}") if name == "sqlite" else new_database(name) as url:
-        database = Database(name, url)
-        yield database
-        database.close()
 
 
 # -- killed ------------------------------------------------------------------------------------------

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -15,24 +14,13 @@ from conformance.connections.pairs import on_each
 from conformance.faults import Failing, Fault
 from conformance.test_keys_at_once import at_once
 from conftest import wait_for
-from databases import NAMES, Database, new_database
+from databases import Database, new_database
 from dibs import Dibs, migrations
 from dibs.errors import CodeTooOld, DatabaseUnavailable, SchemaError, UnsuitableDatabase
 from dibs.jobs import JobRecord, Lane, NewJob, Settled, Verdict
 from dibs.ops import Execute
 from dibs.states import State
 from dibs.worker import register
-
-
-@pytest.fixture(params=NAMES)
-def bare(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    """A database without tables."""
-    name: str = request.param
-    with nullcontext(f"sqlite:///{tmp_path / 'bare.db'}") if name == "sqlite" else new_database(name) as url:
-        database = Database(name, url)
-        yield database
-        database.close()
-
 
 ALL = ["0001 initial", "0002 cancel_reason", "0003 workers"]
 

@@ -5,16 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
-from dibs.dialects.reasons import Holder, Reasons
+from dibs.dialects.reasons import Reasons
 from dibs.ops import Op, Row, fetch
+from dibs.why import HeldBy
 
 
 class InnoDBHolders(Reasons):
     """What both have in common."""
 
-    def _holders_from(self, rows: Iterable[Row]) -> list[Holder]:
+    def _holders_from(self, rows: Iterable[Row]) -> list[HeldBy]:
         return [
-            Holder(int(session), user, None, address, state, self.moment_or_none(since), number)
+            HeldBy(
+                session=int(session),
+                user=user,
+                application=None,
+                address=address,
+                state=state,
+                since=self.moment_or_none(since),
+                rows=number,
+            )
             for session, user, address, state, since, number in rows
         ]
 
@@ -35,7 +44,7 @@ class MySQLHolders(InnoDBHolders):
         ORDER BY l.number DESC, t.trx_started LIMIT 5
     """
 
-    def lock_holders(self, job_ids: Sequence[int]) -> Op[list[Holder]]:
+    def lock_holders(self, job_ids: Sequence[int]) -> Op[list[HeldBy]]:
         rows = yield from fetch(
             self.HOLDERS,
             alone=True,
@@ -57,7 +66,7 @@ class MariaDBHolders(InnoDBHolders):
         ORDER BY t.trx_started LIMIT 5
     """
 
-    def lock_holders(self, job_ids: Sequence[int]) -> Op[list[Holder]]:
+    def lock_holders(self, job_ids: Sequence[int]) -> Op[list[HeldBy]]:
         del job_ids  # no view tells whose rows they are
         rows = yield from fetch(self.HOLDERS, alone=True)
         return self._holders_from(rows)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from dibs.dialects.reasons import Holder, Reasons
+from dibs.dialects.reasons import Reasons
 from dibs.ops import Op, fetch
+from dibs.why import HeldBy
 
 
 class PostgresHolders(Reasons):
@@ -24,10 +25,18 @@ class PostgresHolders(Reasons):
         GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 7 DESC, 1
     """
 
-    def lock_holders(self, job_ids: Sequence[int]) -> Op[list[Holder]]:
+    def lock_holders(self, job_ids: Sequence[int]) -> Op[list[HeldBy]]:
         rows = yield from fetch(self.HOLDERS, alone=True, ids=self.ids(job_ids))
         return [
-            Holder(pid, user, application, address, state, self.moment_or_none(since), number)
+            HeldBy(
+                session=pid,
+                user=user,
+                application=application,
+                address=address,
+                state=state,
+                since=self.moment_or_none(since),
+                rows=number,
+            )
             for pid, user, application, address, state, since, number in rows
         ]
 

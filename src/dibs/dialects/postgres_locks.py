@@ -163,7 +163,7 @@ def _session(row: Row) -> Session:
     return Session(
         who=pid,
         state="hidden" if hidden else _state(state, wait_type),
-        since=None if since is None else since,
+        since=since,
         seconds=seconds,
         wait=f"{wait_type}: {wait}" if wait_type else None,
         query=None if hidden else query,

@@ -14,6 +14,7 @@ from dibs.dialects.spelling import Spelling
 from dibs.jobs import Lane
 from dibs.ops import Op, fetch
 from dibs.states import State
+from dibs.why import HeldBy
 
 
 class Due(NamedTuple):
@@ -41,18 +42,6 @@ class Leased(NamedTuple):
     lease_until: datetime | None
     past: bool
     started_at: datetime | None
-
-
-class Holder(NamedTuple):
-    """A session whose transaction holds rows, as far as the database tells; `rows` is None where it does not count them."""
-
-    session: int
-    user: str | None
-    application: str | None
-    address: str | None
-    state: str | None
-    since: datetime | None
-    rows: int | None
 
 
 class Reasons(Spelling):
@@ -104,7 +93,7 @@ class Reasons(Spelling):
         rows = yield from fetch(self.STATUSES, ids=self.ids(sorted(missing)))
         return {job_id for job_id, status in rows if status == State.READY}
 
-    def lock_holders(self, job_ids: Sequence[int]) -> Op[list[Holder]]:
+    def lock_holders(self, job_ids: Sequence[int]) -> Op[list[HeldBy]]:
         """Return whose transactions hold these rows, as far as a cheap look can tell. May lack a privilege."""
         yield from ()
         return []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
@@ -41,10 +41,7 @@ class Spelling(ABC):
     def __init__(self, schema: str, prefix: str = "") -> None:
         self.schema = schema
         self.prefix = prefix
-        for name in dir(type(self)):
-            text = getattr(type(self), name)
-            if name.isupper() and isinstance(text, str):
-                setattr(self, name, self.spell(text))
+        spell_constants(self, self.spell)
 
     def spell(self, text: str) -> str:
         """Return a statement in this database's spelling, its tables qualified with the schema."""
@@ -78,6 +75,14 @@ class Spelling(ABC):
 
     def moment_or_none(self, value: Any) -> datetime | None:
         return None if value is None else self.moment(value)
+
+
+def spell_constants(owner: object, spell: Callable[[str], str]) -> None:
+    """Give an object the statement constants of its class, each as `spell` returns it."""
+    for name in dir(type(owner)):
+        text = getattr(type(owner), name)
+        if name.isupper() and isinstance(text, str):
+            setattr(owner, name, spell(text))
 
 
 def utc(value: datetime) -> datetime:

@@ -23,7 +23,7 @@ from dibs.findings import Finding, Level, Limits, Report, fail, ok, skipped, war
 from dibs.jobs import Lane
 from dibs.meanings import is_of_a_driver
 from dibs.ops import Op, fetch
-from dibs.register import WorkerRecord
+from dibs.register import WorkerRecord, alive
 from dibs.troubles import Trouble
 
 T = TypeVar("T")
@@ -167,8 +167,8 @@ class Examination:
         return self.ask(self.examining.timeouts(self.limits))
 
     def connections(self) -> Finding:
-        alive = sum(worker.state != "quiet" for worker in self.workers)
-        return self.ask(self.examining.connections(self.limits, wanted=alive * OF_A_WORKER))
+        wanted = len(alive(self.workers)) * OF_A_WORKER
+        return self.ask(self.examining.connections(self.limits, wanted=wanted))
 
     def time(self) -> Finding:
         if self.dialect.migrates_itself:

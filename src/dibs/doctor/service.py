@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from dibs.dialects.doctor.examining import Ended, PastLease
 from dibs.findings import Finding, Limits, fail, ok, warn
-from dibs.register import WorkerRecord
+from dibs.register import WorkerRecord, alive
 
 #: Of many names so many are shown.
 SHOWN = 5
@@ -15,9 +15,9 @@ SHOWN = 5
 
 def unserved(waiting: Mapping[str, float], workers: Sequence[WorkerRecord], paused: set[str]) -> Finding:
     """Judge the queues by how long (seconds) their oldest job is due, and by who serves them."""
-    alive = [each for each in workers if each.state != "quiet"]
+    seen = alive(workers)
     without = sorted(
-        queue for queue in waiting if queue not in paused and all(worker.serves(queue) is False for worker in alive)
+        queue for queue in waiting if queue not in paused and all(worker.serves(queue) is False for worker in seen)
     )
     if without:
         oldest = max(waiting[queue] for queue in without)
@@ -26,14 +26,14 @@ def unserved(waiting: Mapping[str, float], workers: Sequence[WorkerRecord], paus
             "nothing of these queues runs",
             " ".join(["dibs worker", *(f"-q {queue}" for queue in without[:SHOWN])]),
         )
-    return ok(f"{len(waiting)} queues have waiting work, {len(alive)} workers are registered")
+    return ok(f"{len(waiting)} queues have waiting work, {len(seen)} workers are registered")
 
 
 def unknown(tasks: Iterable[str], workers: Sequence[WorkerRecord]) -> Finding:
     """Judge the tasks of what waits by who knows them. Without a worker nobody can tell: that is another check's."""
-    alive = [each for each in workers if each.state != "quiet"]
+    seen = alive(workers)
     names = sorted(set(tasks))
-    strange = [task for task in names if all(worker.knows(task) is False for worker in alive)] if alive else []
+    strange = [task for task in names if all(worker.knows(task) is False for worker in seen)] if seen else []
     if strange:
         return fail(
             f"no worker knows {_names(strange)}",
@@ -42,7 +42,7 @@ def unknown(tasks: Iterable[str], workers: Sequence[WorkerRecord]) -> Finding:
             f"dibs cancel --task {strange[0]}",
         )
     return ok(
-        f"{len(names)} tasks wait, each is known" if alive else f"{len(names)} tasks wait, there is no worker to ask"
+        f"{len(names)} tasks wait, each is known" if seen else f"{len(names)} tasks wait, there is no worker to ask"
     )
 
 

@@ -131,16 +131,8 @@ def decide(claim: Claim, outcome: Outcome, rules: Rules, *, ran: float | None, a
 
 def done(claim: Claim, outcome: Returned, *, ran: float | None) -> Verdict:
     """Return the verdict about a run that returned: one that no rules and no time are needed for."""
-    return Verdict(
-        id=claim.id,
-        claims=claim.claims,
-        status=State.DONE,
-        attempts=claim.attempts,
-        releases=claim.releases,
-        ran=ran,
-        keep=retries.keep(State.DONE, retention=claim.retention, keyed=claim.task_key is not None),
-        result=None if outcome.result is None else msgspec.Raw(outcome.result.encode()),
-    )
+    result = None if outcome.result is None else msgspec.Raw(outcome.result.encode())
+    return _ended(claim, State.DONE, ran=ran, result=result)
 
 
 def is_hopeless(
@@ -157,6 +149,7 @@ def _ended(
     status: State,
     *,
     ran: float | None,
+    result: msgspec.Raw | None = None,
     error: str | None = None,
     at: str | None = None,
 ) -> Verdict:
@@ -168,6 +161,7 @@ def _ended(
         releases=claim.releases,
         ran=ran,
         keep=retries.keep(status, retention=claim.retention, keyed=claim.task_key is not None),
+        result=result,
         error=error,
         errors=_errors(claim, error, at) if error and at else None,
     )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 from dibs.dialects.dialect import Dialect
+from dibs.dialects.spelling import spell_constants
 from dibs.ops import Execute, Op, execute, fetch
 
 T = TypeVar("T")
@@ -64,10 +65,7 @@ class Measuring(ABC):
         self._bulks: dict[int, str] = {}  # by the number of rows
         #: The table that rows are claimed from.
         self.claims = f"{dialect.quote(dialect.schema)}.{dialect.prefix}claims"
-        for name in dir(type(self)):
-            text = getattr(type(self), name)
-            if name.isupper() and isinstance(text, str):
-                setattr(self, name, self._spelt(text))
+        spell_constants(self, self._spelt)
 
     def _spelt(self, text: str) -> str:
         text = text.replace("{row}", self.RAW_ROW)

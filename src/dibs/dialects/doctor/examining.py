@@ -10,9 +10,10 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar, NamedTuple
 
 from dibs.dialects.dialect import Dialect
+from dibs.dialects.spelling import spell_constants
 from dibs.dialects.urls import DatabaseUrl
 from dibs.findings import Finding, Limits, fail, ok, skipped, warn
-from dibs.jobs import Lane
+from dibs.jobs import Lane, Position
 from dibs.ops import Op, fetch
 
 #: Running jobs that are looked at, at most, and rows of a lane in which tasks are looked for.
@@ -66,10 +67,7 @@ class Examining(ABC):
     def __init__(self, dialect: Dialect, url: DatabaseUrl) -> None:
         self.dialect = dialect
         self.url = url
-        for name in dir(type(self)):
-            text = getattr(type(self), name)
-            if name.isupper() and isinstance(text, str):
-                setattr(self, name, dialect.spell(text))
+        spell_constants(self, dialect.spell)
 
     def look(self, account: str) -> str:
         """Return the statement that grants a look at the views of the server to an account, as the server names it."""
@@ -91,6 +89,11 @@ class Examining(ABC):
         """Return what mends an index that is there and of no use; `create` makes one that is not there."""
         del index
         return create
+
+    def of_claim(self, lane: Lane, tasks: list[str]) -> dict[str, Any]:
+        """Return what a claim of a lane from its beginning takes."""
+        place = Position(self.dialect.beginning, 0)
+        return {**lane._asdict(), **place._asdict(), "limit": 10, "tasks": self.dialect.names(tasks or ["?"])}
 
     @abstractmethod
     def plan(self, lane: Lane, tasks: list[str]) -> Op[Finding]:

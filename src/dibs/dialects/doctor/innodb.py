@@ -59,12 +59,7 @@ class ExaminingInnoDB(Examining):
     def plan(self, lane: Lane, tasks: list[str]) -> Op[Finding]:
         rows = yield from fetch(
             f"EXPLAIN FORMAT=TRADITIONAL {self.dialect.LOCK_NEXT}",  # type: ignore[attr-defined]
-            queue=lane.queue,
-            priority=lane.priority,
-            run_at=self.dialect.beginning,
-            id=0,
-            limit=10,
-            tasks=self.dialect.names(tasks or ["?"]),
+            **self.of_claim(lane, tasks),
         )
         index, problems = f"{self.dialect.prefix}dibs_jobs_ready", []
         for row in rows:

@@ -62,12 +62,7 @@ class ExaminingPostgres(Examining):
         assert found, "the claim picks its rows in a WITH"
         ((plan,),) = yield from fetch(
             f"EXPLAIN (FORMAT JSON) {found[1]}",
-            queue=lane.queue,
-            priority=lane.priority,
-            run_at=self.dialect.beginning,
-            id=0,
-            limit=10,
-            tasks=self.dialect.names(tasks or ["?"]),
+            **self.of_claim(lane, tasks),
         )
         index, problems = f"{self.dialect.prefix}dibs_jobs_ready", []
         scans = []

@@ -55,12 +55,7 @@ class ExaminingSQLite(Examining):
         index = f"{self.dialect.prefix}dibs_jobs_ready"
         rows = yield from fetch(
             f"EXPLAIN QUERY PLAN {found[1]}",
-            queue=lane.queue,
-            priority=lane.priority,
-            run_at="",
-            id=0,
-            limit=10,
-            tasks=self.dialect.names(tasks or ["?"]),
+            **self.of_claim(lane, tasks),
         )
         steps = [str(row[3]) for row in rows]
         problems = [f"it sorts: {step}" for step in steps if "B-TREE FOR ORDER" in step]

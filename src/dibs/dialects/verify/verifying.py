@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from dibs.dialects.dialect import Dialect
+from dibs.dialects.spelling import spell_constants
 from dibs.ops import Op, execute, fetch
 
 
@@ -22,10 +23,7 @@ class Verifying(ABC):
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
         self.effects = f"{dialect.quote(dialect.schema)}.{dialect.prefix}effects"
-        for name in dir(type(self)):
-            text = getattr(type(self), name)
-            if name.isupper() and isinstance(text, str):
-                setattr(self, name, dialect.spell(text).replace("{effects}", self.effects))
+        spell_constants(self, lambda text: dialect.spell(text).replace("{effects}", self.effects))
 
     # -- the server --------------------------------------------------------------------------------
 
