@@ -7,7 +7,7 @@ look-ups for a batch, or one for a job.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -53,8 +53,7 @@ class Tally:
         if claims:
             self.last_claim = claims[-1]
             for queue, number in Counter(claim.queue for claim in claims).items():
-                key = queue if queue in self.claims or len(self.claims) < MOST_APART else OTHER
-                self.claims[key] = self.claims.get(key, 0) + number
+                _add(self.claims, queue, number)
 
     def ended(self, run: Run, end: str) -> None:
         """Count the end of a run that had begun."""
@@ -77,19 +76,16 @@ class Tally:
 
     def polled_empty(self, queue: str, reason: str, times: int = 1) -> None:
         """Count polls that found nothing, with why that was."""
-        queue = queue if queue in self.polls or len(self.polls) < MOST_APART else OTHER
-        reasons = self.polls.setdefault(queue, {})
+        reasons = self.polls.setdefault(_apart(self.polls, queue), {})
         reasons[reason] = reasons.get(reason, 0) + times
 
     def took_back(self, queue: str) -> None:
         """Count a claim whose lease was over and that upkeep took back."""
-        queue = queue if queue in self.expired or len(self.expired) < MOST_APART else OTHER
-        self.expired[queue] = self.expired.get(queue, 0) + 1
+        _add(self.expired, queue, 1)
 
     def skipped_rows(self, queue: str, number: int) -> None:
         """Count ready rows that were passed over, since others held them."""
-        queue = queue if queue in self.skipped or len(self.skipped) < MOST_APART else OTHER
-        self.skipped[queue] = self.skipped.get(queue, 0) + number
+        _add(self.skipped, queue, number)
 
     def erred(self, run: Run, text: str) -> None:
         """Take note of a run that failed."""
@@ -105,8 +101,18 @@ class Tally:
         return counts
 
 
+def _apart(counted: Mapping[str, object], name: str) -> str:
+    """Return what a name is counted under: itself, while there is room for it."""
+    return name if name in counted or len(counted) < MOST_APART else OTHER
+
+
+def _add(numbers: dict[str, int], name: str, number: int) -> None:
+    key = _apart(numbers, name)
+    numbers[key] = numbers.get(key, 0) + number
+
+
 def _histogram(histograms: dict[str, Histogram], name: str) -> Histogram:
     found = histograms.get(name)
     if found is None:
-        found = histograms.setdefault(name if len(histograms) < MOST_APART else OTHER, Histogram())
+        found = histograms.setdefault(_apart(histograms, name), Histogram())
     return found
