@@ -6,11 +6,23 @@ import random
 import time
 
 from conftest import wait_for
-from worker.harness import Site
+from worker.harness import Site, WorkerProcess
 from worker.program import Program
 
 JOBS = 2_000
 KILLS = 4
+
+
+def frozen_with_a_job(site: Site[Program], worker: WorkerProcess) -> bool:
+    """Freeze this worker at a random moment; let it go on if it holds no job: one still starting, or between two."""
+    worker.freeze()
+    wait_for(worker.stands_still, what="it to stand still")
+    owners = site.db.fetch("SELECT lease_owner FROM dibs_jobs WHERE status = 'running'")
+    if any(f":{worker.pid}:" in owner for (owner,) in owners):
+        return True
+    assert site.statuses().keys() - site.diary.starts(), "jobs are left, so some worker has one"
+    worker.thaw()
+    return False
 
 
 def test_workers_killed_at_random(site: Site[Program]) -> None:
@@ -18,15 +30,18 @@ def test_workers_killed_at_random(site: Site[Program]) -> None:
     done; none runs twice at the same time; and only what a killed worker had begun was started again."""
     dice = random.Random()
     tasks = [site.program.nap.using(queue="a"), site.program.anap.using(queue="b")]
-    jobs = [job.id for job in site.app.enqueue_many(dice.choice(tasks).call(seconds=0.004) for _ in range(JOBS))]
+    jobs = [job.id for job in site.app.enqueue_many(dice.choice(tasks).call(seconds=0.01) for _ in range(JOBS))]
     living = site.start_many(3, concurrency=3)
     victims: set[int] = set()
     for kill in range(KILLS):
-        some = (kill + 1) * JOBS // (KILLS + 2)
+        some = (kill + 1) * JOBS // (KILLS + 4)
         wait_for(lambda: len(site.diary.entries("start")) > some, every=0.02, what="some more jobs to start")
         time.sleep(dice.uniform(0.0, 0.05))
-        victim = living.pop(dice.randrange(len(living)))
+        victim = dice.choice(living)
+        while not frozen_with_a_job(site, victim):
+            victim = dice.choice(living)
         victim.kill()
+        living.remove(victim)
         victims.add(victim.pid)
         living.append(site.launch(concurrency=3))
     records = site.wait_ended(jobs, within=20)
