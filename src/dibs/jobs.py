@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from dibs.ops import Value
 from dibs.states import State
 
 
@@ -27,6 +28,22 @@ class Position(NamedTuple):
 
     run_at: Any
     id: int
+
+
+class Wanted(NamedTuple):
+    """What a claim is to take: up to `limit` due jobs of a lane, from `since` on (None: from its beginning), in order.
+
+    The first `start` are marked started, the others held; a job whose lease once ran out is only started, never held.
+    `tasks` is a value that the dialect's `names` made; `lease` is seconds.
+    """
+
+    lane: Lane
+    since: Position | None
+    tasks: Value
+    worker: str
+    lease: float
+    start: int
+    limit: int
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):

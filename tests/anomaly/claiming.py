@@ -9,7 +9,7 @@ from typing import Any
 from conformance.hands import Queue, new_job, verdict
 from databases import Database
 from dibs import ops
-from dibs.jobs import Lane
+from dibs.jobs import Lane, Wanted
 from dibs.ops import Op
 from dibs.states import State
 
@@ -43,7 +43,7 @@ class Claimer:
         began = time.monotonic()
         connection.begin()
         claims = ops.run(
-            dialect.claim(lane, since=None, tasks=tasks, worker="w", lease=60.0, start=1, limit=1), connection
+            dialect.claim(Wanted(lane, since=None, tasks=tasks, worker="w", lease=60.0, start=1, limit=1)), connection
         )
         connection.commit()
         took = time.monotonic() - began

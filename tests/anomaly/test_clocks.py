@@ -19,7 +19,7 @@ from conftest import wait_for
 from databases import Database
 from dibs import ops
 from dibs.errors import InvalidArgument
-from dibs.jobs import Lane
+from dibs.jobs import Lane, Wanted
 from worker.harness import LEASE, Site
 from worker.program import Program
 from worker.users import of_driver, write
@@ -162,7 +162,9 @@ def test_a_job_for_now_is_due_now(site: Site[Program], number: int) -> None:
     for n in range(number):
         wait_for(lambda: 0.5 < time.time() % 1 < 0.95, every=0.01)
         job = site.program.note.enqueue(number=n)
-        claim = dialect.claim(Lane("default", 0), since=None, tasks=tasks, worker="w", lease=60.0, start=1, limit=1)
+        claim = dialect.claim(
+            Wanted(Lane("default", 0), since=None, tasks=tasks, worker="w", lease=60.0, start=1, limit=1)
+        )
         assert [claimed.id for claimed in store.run(lambda: claim)] == [job.id]
     if site.db.kind == "mysql":
         columns = """
@@ -192,13 +194,9 @@ def test_in_a_transaction_that_began_a_while_ago(site: Site[Program]) -> None:
             assert site.job(job.id).run_at >= called + timedelta(seconds=1) - timedelta(milliseconds=1)
         asked = database_now(site)
         claim = dialect.claim(
-            Lane("default", 3),
-            since=None,
-            tasks=dialect.names(["note"]),
-            worker="w",
-            lease=lease,
-            start=1,
-            limit=1,
+            Wanted(
+                Lane("default", 3), since=None, tasks=dialect.names(["note"]), worker="w", lease=lease, start=1, limit=1
+            )
         )
         if site.db.kind == "sqlite":
             own.rollback()  # whoever has read an older state may not write

@@ -20,7 +20,7 @@ from commands import environment, process, write_jobs
 from conftest import wait_for
 from databases import NAMES, VARIABLES, new_database
 from dibs import Dibs, MissingPrivilege, migrations
-from dibs.jobs import Settled, Verdict
+from dibs.jobs import Settled, Verdict, Wanted
 from dibs.ops import Execute, Fetch
 from dibs.states import State
 from dibs.tasks import Task
@@ -234,8 +234,8 @@ def upkeep(ground: Ground) -> None:
     run(dialect.paused)
     (lane,) = run(lambda: dialect.lanes(None))
     tasks = dialect.names(["note"])
-    claim = partial(dialect.claim, lane, since=None, tasks=tasks, worker="w", lease=60.0, start=2, limit=3)
-    claims = {claim.id: claim.claims for claim in run(claim)}
+    wanted = Wanted(lane, since=None, tasks=tasks, worker="w", lease=60.0, start=2, limit=3)
+    claims = {claim.id: claim.claims for claim in run(lambda: dialect.claim(wanted))}
     assert list(claims) == [done, gone, expired]
     run(lambda: dialect.mark_started({expired: claims[expired]}, worker="w"))
     assert run(lambda: dialect.renew(list(claims.items()), worker="w", lease=60.0)).renewed == set(claims)

@@ -16,7 +16,7 @@ from anomaly.producers import in_processes, in_threads, orders_and_jobs
 from conformance.hands import promptly
 from conftest import wait_for
 from dibs import ops
-from dibs.jobs import Lane
+from dibs.jobs import Lane, Wanted
 from dibs.ops import Execute, Fetch
 from worker.harness import LEASE, Site, holds
 from worker.program import Program
@@ -103,7 +103,7 @@ def test_a_claim_locks_no_more_than_it_takes(site: Site[Program], number: int) -
     def claim(worker: str) -> ops.Op[list[int]]:
         lane = Lane("default", 2)
         claims = yield from dialect.claim(
-            lane, since=None, tasks=tasks, worker=worker, lease=60.0, start=batch, limit=batch
+            Wanted(lane, since=None, tasks=tasks, worker=worker, lease=60.0, start=batch, limit=batch)
         )
         return [each.id for each in claims]
 
@@ -168,7 +168,7 @@ def test_open_transactions_at_a_strict_level(site: Site[Program]) -> None:
     dialect, note = site.app.dialect, site.program.note
     job = note.using(key="finished", priority=5).enqueue(number=0)
     claim = dialect.claim(
-        Lane("default", 5), since=None, tasks=dialect.names(["note"]), worker="w", lease=60.0, start=1, limit=1
+        Wanted(Lane("default", 5), since=None, tasks=dialect.names(["note"]), worker="w", lease=60.0, start=1, limit=1)
     )
     (claimed,) = site.app.store.run(lambda: claim)
     with closing(of_driver(site.app)) as first, closing(of_driver(site.app)) as second:

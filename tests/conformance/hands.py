@@ -15,7 +15,7 @@ import msgspec
 from databases import Database
 from dibs import ops
 from dibs.bindings.binding import OwnConnection
-from dibs.jobs import Claim, Enqueued, JobRecord, Lane, NewJob, Position, Renewal, Settled, Verdict
+from dibs.jobs import Claim, Enqueued, JobRecord, Lane, NewJob, Position, Renewal, Settled, Verdict, Wanted
 from dibs.ops import Execute, Op
 from dibs.states import State
 from dibs.store import RowLocked
@@ -62,7 +62,7 @@ class Queue:
             added += self.do(lambda chunk=chunk: self.dialect.enqueue(chunk, tell=False))  # type: ignore[misc]
         return added
 
-    def claim(
+    def wanted(
         self,
         *,
         queue: str = "q",
@@ -73,18 +73,20 @@ class Queue:
         limit: int = 100,
         start: int | None = None,
         since: Position | None = None,
-    ) -> list[Claim]:
-        """Claim from one lane; all that is claimed is started unless `start` says otherwise."""
-        return self.do(
-            lambda: self.dialect.claim(
-                Lane(queue, priority),
-                since=since,
-                tasks=self.dialect.names(tasks),
-                worker=worker,
-                lease=lease,
-                start=limit if start is None else start,
-                limit=limit,
-            )
+    ) -> Wanted:
+        """Return what a claim from one lane is to take; all of it is started unless `start` says otherwise."""
+        started = limit if start is None else start
+        return Wanted(Lane(queue, priority), since, self.dialect.names(tasks), worker, lease, started, limit)
+
+    def claim(self, **wanted: Any) -> list[Claim]:
+        """Claim what is `wanted`."""
+        return self.do(lambda: self.dialect.claim(self.wanted(**wanted)))
+
+    def settle_and_claim(self, *verdicts: Verdict, **wanted: Any) -> tuple[dict[int, Settled], list[Claim]]:
+        """Settle and claim in one transaction, as a worker does."""
+        asked = self.wanted(**wanted)
+        return self.store.run(
+            lambda: self.dialect.settle_and_claim(verdicts, asked, haste=HASTE), once=True, haste=True
         )
 
     def running(self, *, worker: str = WORKER, lease: float = 60.0, start: int | None = None, **fields: Any) -> Claim:

@@ -9,10 +9,13 @@ import pytest
 from conformance.hands import WORKER, Queue, new_job, promptly, run_in, verdict
 from conformance.test_keys_at_once import at_once
 from dibs.bindings.binding import OwnConnection
-from dibs.jobs import Claim, Lane, Settled
+from dibs.jobs import Claim, Settled
 from dibs.ops import Execute, Op
 from dibs.states import State
-from dibs.worker.turns import MANY, TURN, Turns
+from dibs.worker.claimer import MANY, TURN, Claimer
+from dibs.worker.runs import Holdings
+from dibs.worker.settling import Settling
+from dibs.worker.tally import Tally
 
 
 def ids(claims: list[Claim]) -> list[int]:
@@ -25,16 +28,7 @@ def claim_in(connection: OwnConnection, queue: Queue, *, worker: str, limit: int
 
 
 def claiming(queue: Queue, *, worker: str, limit: int, turn: float | None = None) -> Op[list[Claim]]:
-    return queue.dialect.claim(
-        Lane("q", 0),
-        since=None,
-        tasks=queue.dialect.names(["t"]),
-        worker=worker,
-        lease=60,
-        start=limit,
-        limit=limit,
-        turn=turn,
-    )
+    return queue.dialect.claim(queue.wanted(worker=worker, limit=limit), turn=turn)
 
 
 def test_three_workers_and_a_paused_transaction(locking: Queue) -> None:
@@ -55,11 +49,13 @@ def test_a_turn_that_does_not_come(locking: Queue) -> None:
     """One who takes turns stands still in the midst of its claim: the others wait for it a moment, once, and go on."""
     queue = locking
     added = ids_of(queue, 4 * MANY)
-    turns = Turns(queue.store)
-    turns.met_lock()
+    holdings, tally = Holdings(), Tally(queue.dialect.moment)
+    settling = Settling(queue.app, queue.store, worker="other", holdings=holdings, ring=lambda: None, tally=tally)
+    claimer = Claimer(queue.store, settling, holdings)
+    settling.met_lock()
 
     def take(limit: int) -> list[Claim]:
-        return turns.claim(Lane("q", 0), lambda turn: claiming(queue, worker="other", limit=limit, turn=turn))
+        return claimer.claim(queue.wanted(worker="other", limit=limit))
 
     assert ids(take(MANY)) == added[:MANY]
     with queue.transaction() as frozen:
@@ -94,17 +90,7 @@ def test_eight_claimers(queue: Queue) -> None:
     def claimer(name: str) -> list[int]:
         mine: list[int] = []
         while True:
-            claims = store.run(
-                lambda: queue.dialect.claim(
-                    Lane("q", 0),
-                    since=None,
-                    tasks=queue.dialect.names(["t"]),
-                    worker=name,
-                    lease=60,
-                    start=7,
-                    limit=7,
-                )
-            )
+            claims = store.run(lambda: claiming(queue, worker=name, limit=7))
             if not claims:
                 return mine
             mine += ids(claims)

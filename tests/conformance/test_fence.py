@@ -82,6 +82,11 @@ def settle_as(status: State, *, keep: float = 3600.0) -> Callable[[Queue, Claim,
     return settle
 
 
+def settle_with_a_claim(queue: Queue, claim: Claim, worker: str) -> None:
+    mine = verdict(claim, State.DONE, result='"late"', ran=1.0)
+    assert queue.settle_and_claim(mine, worker=worker, queue="another") == ({}, [])
+
+
 def renew(queue: Queue, claim: Claim, worker: str) -> None:
     assert queue.renew(claim, worker=worker) == (set(), {claim.id}, set())
 
@@ -102,6 +107,7 @@ def finish(queue: Queue, claim: Claim, worker: str) -> None:
 TRIES = [
     *(settle_as(status) for status in (State.DONE, State.READY, State.FAILED, State.CANCELLED)),
     settle_as(State.DONE, keep=0.0),
+    settle_with_a_claim,
     renew,
     mark_started,
     finish,

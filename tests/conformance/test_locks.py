@@ -38,7 +38,7 @@ time.sleep(60)
 IN_A_CLAIM = """
 import sys, time
 from dibs import Dibs, ops
-from dibs.jobs import Lane
+from dibs.jobs import Lane, Wanted
 from dibs.register import Seen
 from dibs.worker.register import entry_of
 app = Dibs(sys.argv[1])
@@ -47,8 +47,8 @@ seen = Seen(state="working", slots=[], claims=0, done_rate=0, failed_rate=0, las
     claimed_queue=None, claimed_at=None, polls=None, detail={"sessions": [connection.session]})
 app.store.run(lambda: app.dialect.enter_worker(entry_of("the paused one", None, ["t"]), seen, age=1.0))
 connection.begin()
-claim = app.dialect.claim(Lane("mail", 0), since=None, tasks=app.dialect.names(["t"]), worker="the paused one", lease=60.0,
-    start=2, limit=2)
+claim = app.dialect.claim(Wanted(Lane("mail", 0), since=None, tasks=app.dialect.names(["t"]), worker="the paused one", lease=60.0,
+    start=2, limit=2))
 ops.run(ops.together(claim), connection)
 print("there", flush=True)
 time.sleep(60)

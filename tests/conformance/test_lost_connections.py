@@ -20,6 +20,7 @@ from dibs.errors import OutcomeUnknown
 from dibs.jobs import Claim, Lane, Settled
 from dibs.states import State
 from dibs.store import Store
+from dibs.worker.settling import HASTE
 
 
 def strikes(queue: Queue, when: str, how: str) -> Iterator[tuple[Dibs, Store, Fault]]:
@@ -150,18 +151,7 @@ def test_claim(queue: Queue, when: str, how: str) -> None:
         added = [job.id for job in queue.enqueue(*[new_job(payload={"n": n}) for n in range(4)])]
         claims: list[Claim] = []
         with unknown_at_most(fault) as unknown:
-            claims = store.run(
-                lambda: app.dialect.claim(
-                    Lane("q", 0),
-                    since=None,
-                    tasks=app.dialect.names(["t"]),
-                    worker=WORKER,
-                    lease=60.0,
-                    start=2,
-                    limit=3,
-                ),
-                once=True,
-            )
+            claims = store.run(lambda: app.dialect.claim(queue.wanted(start=2, limit=3)), once=True)
         if unknown:
             claims = store.run(lambda: app.dialect.adopt(WORKER))
         running = [job_id for job_id, status in sorted(queue.statuses().items()) if status is State.RUNNING]
@@ -171,6 +161,28 @@ def test_claim(queue: Queue, when: str, how: str) -> None:
         assert all(claim.claims == 1 for claim in claims)
         if len(claims) == 3:
             assert queue.settle(*[verdict(claim, State.DONE) for claim in claims]) == [Settled.NOW] * 3
+
+
+@every_way
+def test_settle_with_a_claim(queue: Queue, when: str, how: str) -> None:
+    """Both are carried out or neither, and what `adopt` finds and a later verdict says is right after all."""
+    for app, store, fault in strikes(queue, when, how):
+        queue.enqueue(*[new_job(key=f"k{n}") for n in range(2)])
+        (first,) = queue.claim(limit=1)
+        end = verdict(first, State.DONE, result='"r"')
+        claims: list[Claim] = []
+        with unknown_at_most(fault) as unknown:
+            answers, claims = store.run(
+                lambda end=end: app.dialect.settle_and_claim([end], queue.wanted(), haste=HASTE),  # type: ignore[misc]
+                once=True,
+                haste=True,
+            )
+            assert answers == {first.id: Settled.NOW}
+        if unknown:
+            claims = [claim for claim in store.run(lambda: app.dialect.adopt(WORKER)) if claim.id != first.id]
+            assert queue.settle(end) == [Settled.ALREADY if claims else Settled.NOW]
+        assert queue.record(first.id).result == "r"
+        assert [claim.id for claim in claims or queue.claim()] == [first.id + 1]
 
 
 def mixed(queue: Queue) -> list[Claim]:

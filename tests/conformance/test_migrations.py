@@ -17,7 +17,7 @@ from conftest import wait_for
 from databases import Database, new_database
 from dibs import Dibs, migrations
 from dibs.errors import CodeTooOld, DatabaseUnavailable, SchemaError, UnsuitableDatabase
-from dibs.jobs import JobRecord, Lane, NewJob, Settled, Verdict
+from dibs.jobs import JobRecord, Lane, NewJob, Settled, Verdict, Wanted
 from dibs.ops import Execute
 from dibs.states import State
 from dibs.worker import register
@@ -161,7 +161,7 @@ def test_migrating_under_a_running_worker_of_the_version_before(bare: Database) 
     app.store._prepare = False  # it found these tables good when it started
     job = task.enqueue()
     lane = {"since": None, "tasks": app.dialect.names(["t"]), "worker": "older", "lease": 60.0, "start": 9, "limit": 9}
-    (claim,) = app.store.run(lambda: app.dialect.claim(Lane("q", 0), **lane))  # type: ignore[arg-type]
+    (claim,) = app.store.run(lambda: app.dialect.claim(Wanted(Lane("q", 0), **lane)))  # type: ignore[arg-type]
     assert migrate(bare) == ALL[1:]
     assert app.store.run(lambda: app.dialect.renew([(claim.id, claim.claims)], worker="older", lease=60.0)).renewed
     verdict = Verdict(id=claim.id, claims=claim.claims, status=State.DONE, attempts=1, keep=60.0)

@@ -20,7 +20,7 @@ from conftest import wait_for
 from databases import NAMES, Database, migrated
 from dibs.bindings.binding import OwnConnection
 from dibs.dialects.dialect import Dialect
-from dibs.jobs import Claim, Lane, Position
+from dibs.jobs import Claim, Lane, Position, Wanted
 from dibs.ops import Execute, Op
 from dibs.states import State
 
@@ -158,13 +158,7 @@ class Statements:
 
     def claim(self, queue: str, since: Position | None) -> Callable[[], Op[list[Claim]]]:
         return lambda: self.dialect.claim(
-            Lane(queue, 0),
-            since=since,
-            tasks=self.tasks,
-            worker="w",
-            lease=60.0,
-            start=BATCH // 2,
-            limit=BATCH,
+            Wanted(Lane(queue, 0), since=since, tasks=self.tasks, worker="w", lease=60.0, start=BATCH // 2, limit=BATCH)
         )
 
     def in_order(self) -> Iterator[Case]:
@@ -221,6 +215,11 @@ class Statements:
         yield "adopt", lambda: dialect.adopt("w"), running
         verdicts = [verdict(claim, State.DONE) for claim in claims]
         yield "settle", lambda: dialect.settle(verdicts, worker="w"), 7 * BATCH
+        wanted = Wanted(
+            Lane("q", 0), since=self.amid, tasks=self.tasks, worker="w", lease=60.0, start=BATCH // 2, limit=BATCH
+        )
+        both = partial(dialect.settle_and_claim, verdicts, wanted, haste=1.0)
+        yield "settle with a claim", lambda: both(), 12 * BATCH
         yield "settle one that is lost", lambda: dialect.settle(verdicts[:1], worker="somebody else"), 3
         unkept = [verdict(claim, State.DONE, keep=0.0) for claim in self.keyed]
         yield "settle those that are not kept", lambda: dialect.settle(unkept, worker="w"), 20 * BATCH
@@ -281,7 +280,9 @@ def test_plans_for_an_empty_table_are_not_kept(name: str, tmp_path: Path) -> Non
             dialect, tasks = queue.dialect, queue.dialect.names(["t"])
             connection.begin()
             claims, first = reader.run(
-                dialect.claim(Lane("small", 0), since=None, tasks=tasks, worker="w", lease=60.0, start=5, limit=BATCH)
+                dialect.claim(
+                    Wanted(Lane("small", 0), since=None, tasks=tasks, worker="w", lease=60.0, start=5, limit=BATCH)
+                )
             )
             _, second = reader.run(
                 dialect.renew([(claim.id, claim.claims) for claim in claims], worker="w", lease=60.0)

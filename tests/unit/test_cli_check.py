@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from commands import Command, write_jobs
 from databases import Database
 from dibs import Dibs, Secret, checks, migrations
 from dibs.cli import check as check_command
-from dibs.jobs import Lane
+from dibs.jobs import Lane, Wanted
 
 #: What the jobs were enqueued by.
 OLD = """
@@ -111,8 +110,8 @@ def test_what_does_not_fit(dibs: Command, db: Database, here: Path, monkeypatch:
         assert (app.job(retrying.id).attempts, app.job(done.id).status) == (1, "done")
         running = [mail.using(queue="taken").enqueue(str(number)).id for number in range(3)]
         names = app.dialect.names(["mail"])
-        claim = partial(app.dialect.claim, Lane("taken", 0), since=None, tasks=names, worker="w", lease=60.0)
-        claimed = app.store.run(lambda: claim(start=1, limit=3))  # one that runs, and two that are held
+        wanted = Wanted(Lane("taken", 0), since=None, tasks=names, worker="w", lease=60.0, start=1, limit=3)
+        claimed = app.store.run(lambda: app.dialect.claim(wanted))  # one that runs, and two that are held
         assert [each.id for each in claimed] == running
         mails = [mail.enqueue("you").id, mail.using(delay=3600).enqueue("me").id, *running]
         charges = [charge.enqueue(number=n, pin=1234).id for n in (1, 2)]

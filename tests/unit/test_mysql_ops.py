@@ -11,7 +11,7 @@ import pytest
 
 from dibs.dialects.mariadb import MariaDB
 from dibs.dialects.mysql import MySQL
-from dibs.jobs import Claim, Lane, NewJob, Settled, Verdict
+from dibs.jobs import Claim, Lane, NewJob, Settled, Verdict, Wanted
 from dibs.ops import Execute, Fetch, Insert, Op, Request
 from dibs.params import Style, render
 from dibs.states import State
@@ -45,7 +45,9 @@ def row(job_id: int, *, task: str = "t", crashes: int = 0) -> tuple[Any, ...]:
 
 
 def claim(sql: MySQL, *, start: int = 100, limit: int = 100) -> Op[list[Claim]]:
-    return sql.claim(Lane("q", 0), since=None, tasks=sql.names(["t"]), worker="w", lease=60.0, start=start, limit=limit)
+    return sql.claim(
+        Wanted(Lane("q", 0), since=None, tasks=sql.names(["t"]), worker="w", lease=60.0, start=start, limit=limit)
+    )
 
 
 def verdict(job_id: int, **fields: Any) -> Verdict:

@@ -18,7 +18,7 @@ import pytest
 from dibs import migrations, ops
 from dibs.bindings.own_sqlite3 import OwnSqlite3
 from dibs.dialects.sqlite import SQLite, stored
-from dibs.jobs import Claim, Enqueued, Lane, NewJob, Position, Settled, Verdict
+from dibs.jobs import Claim, Enqueued, Lane, NewJob, Position, Settled, Verdict, Wanted
 from dibs.ops import Fetch, Op, Request
 from dibs.params import Style, render
 from dibs.states import State
@@ -46,7 +46,9 @@ def answer(op: Op[T], *answers: Any) -> tuple[list[Request], T]:
 
 
 def claim(lane: Lane, *, since: Position | None = None, start: int = 100, limit: int = 100) -> Op[list[Claim]]:
-    return SQL.claim(lane, since=since, tasks=SQL.names(["t"]), worker="w", lease=60.0, start=start, limit=limit)
+    return SQL.claim(
+        Wanted(lane, since=since, tasks=SQL.names(["t"]), worker="w", lease=60.0, start=start, limit=limit)
+    )
 
 
 def verdict(job_id: int, **fields: Any) -> Verdict:

@@ -11,7 +11,7 @@ import pytest
 from conftest import wait_for
 from databases import Database
 from dibs import ops
-from dibs.jobs import Lane
+from dibs.jobs import Lane, Wanted
 from worker.harness import LEASE, Site, holds
 from worker.program import Program
 
@@ -23,7 +23,7 @@ def test_three_workers_and_a_paused_transaction_on_ten_jobs(site: Site[Program])
     dialect = site.app.dialect
     with site.transaction() as paused:
         lane, tasks = Lane("default", 0), dialect.names(["nap"])
-        claim = dialect.claim(lane, since=None, tasks=tasks, worker="paused", lease=60.0, start=1, limit=1)
+        claim = dialect.claim(Wanted(lane, since=None, tasks=tasks, worker="paused", lease=60.0, start=1, limit=1))
         (held,) = ops.run(claim, paused)
         site.start_many(3, concurrency=2)
         if site.db.locks_rows:

@@ -25,8 +25,8 @@ from dibs.dialects.people import People
 from dibs.dialects.reasons import Reasons
 from dibs.dialects.register import Register
 from dibs.dialects.urls import DatabaseUrl
-from dibs.jobs import Claim, Enqueued, Lane, NewJob, Position, Renewal, Settled, Verdict
-from dibs.ops import Fetch, Op, Row, Value, fetch
+from dibs.jobs import Claim, Enqueued, Lane, NewJob, Renewal, Settled, Verdict, Wanted
+from dibs.ops import Fetch, Op, Row, fetch, together
 
 
 class Dialect(People, Here, Register, Depths, Reasons, Locks):
@@ -63,24 +63,11 @@ class Dialect(People, Here, Register, Depths, Reasons, Locks):
         """
 
     @abstractmethod
-    def claim(
-        self,
-        lane: Lane,
-        *,
-        since: Position | None,
-        tasks: Value,
-        worker: str,
-        lease: float,
-        start: int,
-        limit: int,
-        turn: float | None = None,
-    ) -> Op[list[Claim]]:
-        """Claim up to `limit` due jobs of a lane, from `since` on (None: from its beginning), in order.
+    def claim(self, wanted: Wanted, *, turn: float | None = None) -> Op[list[Claim]]:
+        """Claim what is wanted, in order. A paused queue gives nothing.
 
-        The first `start` are marked started, the others held; a job whose lease once ran out is only started,
-        never held. `tasks` is a value made by `names`. A paused queue gives nothing. `turn`: where many who claim much
-        at a time would hinder each other, wait so long (seconds) for the others' claims; then the op fails, and nothing was
-        claimed.
+        `turn`: where many who claim much at a time would hinder each other, wait so long (seconds) for the others' claims;
+        then the op fails, and nothing was claimed.
         """
 
     @abstractmethod
@@ -91,6 +78,17 @@ class Dialect(People, Here, Register, Depths, Reasons, Locks):
         transaction holds are not waited for; unless with `haste`, which may be quicker where there are none: then for so
         long (seconds) at most, after which the op fails and has changed nothing. Only on a connection of dibs' own.
         """
+
+    def settle_and_claim(
+        self, verdicts: Sequence[Verdict], wanted: Wanted, *, haste: float
+    ) -> Op[tuple[dict[int, Settled], list[Claim]]]:
+        """Carry out verdicts that are plain, in haste, and claim, in one transaction: one commit instead of two.
+
+        A job without an answer was not settled: that has to be tried and looked into by itself.
+        """
+        answers = yield from together(self.settle(verdicts, worker=wanted.worker, haste=haste))
+        claims = yield from together(self.claim(wanted))
+        return {job_id: answer for job_id, answer in answers.items() if answer is Settled.NOW}, claims
 
     @abstractmethod
     def renew(self, held: Sequence[tuple[int, int]], *, worker: str, lease: float) -> Op[Renewal]:

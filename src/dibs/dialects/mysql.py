@@ -25,7 +25,7 @@ from dibs.dialects.innodb import AS_IT_IS, InnoDB
 from dibs.dialects.innodb_holders import MySQLHolders
 from dibs.dialects.mysql_enqueuing import NAME, MySQLEnqueue, text_of
 from dibs.dialects.mysql_locks import MySQLLocks
-from dibs.jobs import Claim, Lane, Position, Renewal, Settled, Verdict
+from dibs.jobs import Claim, Lane, Position, Renewal, Settled, Verdict, Wanted
 from dibs.ops import Op, Row, Value, execute, fetch
 from dibs.retries import frees_key, keep
 from dibs.states import State
@@ -121,23 +121,17 @@ class MySQL(MySQLEnqueue, MySQLHolders, MySQLLocks, InnoDB):
           AND NOT EXISTS (SELECT 1 FROM dibs_queues WHERE queue = :queue AND paused_at IS NOT NULL)
     """
 
-    def claim(
-        self,
-        lane: Lane,
-        *,
-        since: Position | None,
-        tasks: Value,
-        worker: str,
-        lease: float,
-        start: int,
-        limit: int,
-        turn: float | None = None,
-    ) -> Op[list[Claim]]:
+    def claim(self, wanted: Wanted, *, turn: float | None = None) -> Op[list[Claim]]:
         del turn  # here, rows that others claim hinder nobody
-        rows = yield from self.lock_next(lane, since=since or Position(self.beginning, 0), tasks=tasks, limit=limit)
+        rows = yield from self.lock_next(
+            wanted.lane,
+            since=wanted.since or Position(self.beginning, 0),
+            tasks=wanted.tasks,
+            limit=wanted.limit,
+        )
         claims = self.claims_from(rows)
         for place, claim in enumerate(claims):
-            claim.started = place < start
+            claim.started = place < wanted.start
             claim.attempts += claim.started
             claim.claims += 1
         claims = [claim for claim in claims if claim.started or not claim.crashes]
@@ -147,9 +141,9 @@ class MySQL(MySQLEnqueue, MySQLHolders, MySQLLocks, InnoDB):
             self.CLAIM,
             ids=self.ids(claim.id for claim in claims),
             starting=tuple(claim.id for claim in claims if claim.started) or (0,),
-            queue=lane.queue,
-            worker=worker,
-            lease=lease,
+            queue=wanted.lane.queue,
+            worker=wanted.worker,
+            lease=wanted.lease,
         )
         return claims if changed else []  # it is paused
 

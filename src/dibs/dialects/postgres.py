@@ -27,8 +27,8 @@ from dibs.dialects.postgres_locks import PostgresLocks
 from dibs.dialects.spelling import JOB_IDS, SCHEMA, utc
 from dibs.dialects.urls import DatabaseUrl
 from dibs.errors import ReadOnlyDatabase, UnsuitableDatabase
-from dibs.jobs import Claim, Lane, Position, Renewal, Settled, Verdict
-from dibs.ops import Fetch, Op, Value, execute, fetch
+from dibs.jobs import Claim, Renewal, Settled, Verdict, Wanted
+from dibs.ops import Fetch, Op, Row, Value, execute, fetch
 
 
 class Postgres(PostgresEnqueue, PostgresLanes, PostgresHolders, PostgresLocks, Dialect):
@@ -91,12 +91,12 @@ class Postgres(PostgresEnqueue, PostgresLanes, PostgresHolders, PostgresLocks, D
 
     # The range (run_at, id) >= (…) AND run_at <= now() is read from the index in its own order. Rows beyond the
     # first :start are held, not started; what once crashed is not held (it comes up again for a free slot).
-    CLAIM: ClassVar[str] = f"""
-        WITH picked AS MATERIALIZED (
+    _PICKED: ClassVar[str] = """
+        picked AS MATERIALIZED (
             SELECT id, run_at, crashes FROM dibs_jobs
             WHERE status = 'ready' AND queue = CAST(:queue AS text) AND priority = CAST(:priority AS smallint)
               AND (run_at, id) >= (CAST(:run_at AS timestamptz), CAST(:id AS bigint)) AND run_at <= now()
-              AND task {{in_tasks}}
+              AND task {in_tasks}
               AND NOT EXISTS (SELECT FROM dibs_queues WHERE queue = CAST(:queue AS text) AND paused_at IS NOT NULL)
             ORDER BY run_at, id
             LIMIT CAST(:limit AS integer)
@@ -104,6 +104,8 @@ class Postgres(PostgresEnqueue, PostgresLanes, PostgresHolders, PostgresLocks, D
         ), ranked AS MATERIALIZED (
             SELECT id, crashes, row_number() OVER (ORDER BY run_at, id) <= CAST(:start AS integer) AS starts FROM picked
         )
+    """
+    _TAKE: ClassVar[str] = f"""
         UPDATE dibs_jobs SET
             status = 'running', claims = claims + 1, lease_owner = CAST(:worker AS text),
             lease = CAST(:lease AS float8),
@@ -113,6 +115,7 @@ class Postgres(PostgresEnqueue, PostgresLanes, PostgresHolders, PostgresLocks, D
         WHERE id = ANY(ARRAY(SELECT id FROM ranked WHERE starts OR crashes = 0))
         RETURNING {CLAIM_COLUMNS}
     """
+    CLAIM: ClassVar[str] = f"WITH {_PICKED} {_TAKE}"
 
     # Who claims many at the same time tries the others' rows: one that was taken since a statement's snapshot is locked
     # until that ends, though it is not what is wanted, and can't be settled meanwhile. (20 processes: 13,000 jobs/s, in
@@ -122,35 +125,16 @@ class Postgres(PostgresEnqueue, PostgresLanes, PostgresHolders, PostgresLocks, D
             pg_advisory_xact_lock(hashtextextended('dibs claim ' || CAST(:lane AS text), 0))
     """
 
-    def claim(
-        self,
-        lane: Lane,
-        *,
-        since: Position | None,
-        tasks: Value,
-        worker: str,
-        lease: float,
-        start: int,
-        limit: int,
-        turn: float | None = None,
-    ) -> Op[list[Claim]]:
-        run_at, job_id = since or (self.beginning, 0)
-        values: dict[str, Value] = {
-            "queue": lane.queue,
-            "priority": lane.priority,
-            "run_at": run_at,
-            "id": job_id,
-            "tasks": tasks,
-            "worker": worker,
-            "lease": lease,
-            "start": start,
-            "limit": limit,
-        }
+    def claim(self, wanted: Wanted, *, turn: float | None = None) -> Op[list[Claim]]:
         if turn is not None:
-            name = f"{self.schema} {self.prefix} {lane.queue} {lane.priority}"
+            name = f"{self.schema} {self.prefix} {wanted.lane.queue} {wanted.lane.priority}"
             yield from fetch(self.TAKE_TURN, lane=name, haste=_ms(turn))
-        rows = yield Fetch(self.CLAIM, values, alone=turn is None, compact=True)
+        rows = yield Fetch(self.CLAIM, self._wanted(wanted), alone=turn is None, compact=True)
         return self.claims_from(rows)
+
+    def _wanted(self, wanted: Wanted) -> dict[str, Value]:
+        run_at, job_id = wanted.since or (self.beginning, 0)
+        return {**wanted._asdict(), **wanted.lane._asdict(), "run_at": run_at, "id": job_id}
 
     # -- renew and settle ------------------------------------------------------------------------
 
@@ -243,8 +227,8 @@ class Postgres(PostgresEnqueue, PostgresLanes, PostgresHolders, PostgresLocks, D
     # What simply is done, as nearly all are, without the lock before the write: a held row is waited for, briefly, and
     # then nothing has changed. 8 µs a job in batches of 500, where SETTLE takes 14. The limit is the statement's own, so
     # it is left on no session. The fence compares with the list, so that no statistics make it seem to match few rows.
-    SETTLE_DONE: ClassVar[str] = """
-        WITH settled AS (
+    _SETTLED: ClassVar[str] = """
+        settled AS (
             UPDATE dibs_jobs j SET
                 status = 'done', attempts = v.attempts, lease_until = NULL,
                 started_at = coalesce(j.started_at, clock_timestamp() - v.ran * interval '1 second'),
@@ -267,25 +251,18 @@ class Postgres(PostgresEnqueue, PostgresLanes, PostgresHolders, PostgresLocks, D
             WHERE e.task_key IS NOT NULL AND e.key_until = 'finished'
               AND k.task = e.task AND k.task_key = e.task_key AND k.job_id = e.id
         )
-        SELECT id FROM settled
+    """
+    SETTLE_DONE: ClassVar[str] = f"WITH {_SETTLED} SELECT id FROM settled"
+    SETTLE_AND_CLAIM: ClassVar[str] = f"""
+        WITH {_SETTLED}, {_PICKED}, taken AS ({_TAKE})
+        SELECT ARRAY(SELECT id FROM settled), taken.* FROM (VALUES (true)) AS one_row_at_least LEFT JOIN taken ON true
     """
 
     def settle(self, verdicts: Sequence[Verdict], *, worker: str, haste: float | None = None) -> Op[dict[int, Settled]]:
         answers: dict[int, Settled] = {}
         done = [verdict for verdict in verdicts if verdict.plain] if haste is not None else []
         if done:
-            rows = yield from fetch(
-                self.SETTLE_DONE,
-                alone=True,
-                ids=_array(verdict.id for verdict in done),
-                claims=_array(verdict.claims for verdict in done),
-                attempts=_array(verdict.attempts for verdict in done),
-                ran=_array(verdict.ran or 0.0 for verdict in done),
-                keep=_array(verdict.keep for verdict in done),
-                results=[None if verdict.result is None else bytes(verdict.result).decode() for verdict in done],
-                worker=worker,
-                haste=_ms(haste or 0.0),
-            )
+            rows = yield Fetch(self.SETTLE_DONE, {**_done(done, haste or 0.0), "worker": worker}, alone=True)
             answers = dict.fromkeys((row[0] for row in rows), Settled.NOW)
         if others := [verdict for verdict in verdicts if verdict.id not in answers]:
             answers |= yield from self._settle(others, worker=worker)
@@ -297,6 +274,14 @@ class Postgres(PostgresEnqueue, PostgresLanes, PostgresHolders, PostgresLocks, D
         if missing := {verdict.id: verdict.claims for verdict in verdicts if verdict.id not in answers}:
             answers |= yield from self.look(missing, worker=worker)
         return answers
+
+    def settle_and_claim(
+        self, verdicts: Sequence[Verdict], wanted: Wanted, *, haste: float
+    ) -> Op[tuple[dict[int, Settled], list[Claim]]]:
+        values = {**_done(verdicts, haste), **self._wanted(wanted)}
+        rows: list[Row] = yield Fetch(self.SETTLE_AND_CLAIM, values, alone=True, compact=True)
+        claims = self.claims_from(row[1:] for row in rows if row[1] is not None)
+        return dict.fromkeys(rows[0][0], Settled.NOW), claims
 
     FINISH: ClassVar[str] = """
         WITH finished AS (
@@ -409,6 +394,19 @@ class Postgres(PostgresEnqueue, PostgresLanes, PostgresHolders, PostgresLocks, D
 def _array(numbers: Iterable[float]) -> str:
     """Return an array as text: half of what a driver takes to turn a list into one."""
     return "{" + ",".join(map(str, numbers)) + "}"
+
+
+def _done(verdicts: Sequence[Verdict], haste: float) -> dict[str, Value]:
+    """Return what SETTLE_DONE takes of plain verdicts."""
+    return {
+        "ids": _array(verdict.id for verdict in verdicts),
+        "claims": _array(verdict.claims for verdict in verdicts),
+        "attempts": _array(verdict.attempts for verdict in verdicts),
+        "ran": _array(verdict.ran or 0.0 for verdict in verdicts),
+        "keep": _array(verdict.keep for verdict in verdicts),
+        "results": [None if verdict.result is None else bytes(verdict.result).decode() for verdict in verdicts],
+        "haste": _ms(haste),
+    }
 
 
 def _ms(seconds: float) -> str:

@@ -28,8 +28,8 @@ from dibs.dialects.spelling import utc
 from dibs.dialects.sqlite_locks import SQLiteLocks
 from dibs.dialects.urls import DatabaseUrl
 from dibs.errors import ConfigurationError
-from dibs.jobs import Claim, Lane, NewJob, Position, Renewal, Settled, Verdict
-from dibs.ops import Op, Value, execute, fetch
+from dibs.jobs import Claim, Lane, NewJob, Renewal, Settled, Verdict, Wanted
+from dibs.ops import Fetch, Op, Value, execute, fetch
 from dibs.states import State
 
 # As what a subquery answers it is worked out once for a statement, and not for each row (1 µs a time).
@@ -247,24 +247,19 @@ class SQLite(KeyedEnqueue, SQLiteLocks, Dialect):
         RETURNING {CLAIM_COLUMNS}
     """
 
-    def claim(
-        self,
-        lane: Lane,
-        *,
-        since: Position | None,
-        tasks: Value,
-        worker: str,
-        lease: float,
-        start: int,
-        limit: int,
-        turn: float | None = None,
-    ) -> Op[list[Claim]]:
+    def claim(self, wanted: Wanted, *, turn: float | None = None) -> Op[list[Claim]]:
         del turn  # there is one writer at a time anyway
-        run_at, job_id = since or (_BEGINNING, 0)
-        due: dict[str, Value] = {**lane._asdict(), "run_at": run_at, "id": job_id, "tasks": tasks}
+        run_at, job_id = wanted.since or (_BEGINNING, 0)
+        due: dict[str, Value] = {**wanted.lane._asdict(), "run_at": run_at, "id": job_id, "tasks": wanted.tasks}
         if not (yield from fetch(self.PEEK, alone=True, **due)):
             return []
-        rows = yield from fetch(self.CLAIM, alone=True, **due, worker=worker, lease=lease, start=start, limit=limit)
+        how: dict[str, Value] = {
+            "worker": wanted.worker,
+            "lease": wanted.lease,
+            "start": wanted.start,
+            "limit": wanted.limit,
+        }
+        rows = yield Fetch(self.CLAIM, {**due, **how}, alone=True)
         return self.claims_from(rows)
 
     UNKNOWN: ClassVar[str] = f"""

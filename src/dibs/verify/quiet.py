@@ -17,7 +17,7 @@ from dibs import ops
 from dibs.bindings.binding import OwnConnection
 from dibs.bindings.inside import inside
 from dibs.errors import JobNotFound
-from dibs.jobs import Claim, Lane
+from dibs.jobs import Claim, Lane, Wanted
 from dibs.ops import Op
 from dibs.sessions import are_lent
 from dibs.states import State
@@ -58,13 +58,15 @@ def claim(ground: Ground, queue: str, limit: int) -> Op[list[Claim]]:
     """Claim as a worker of this check's would, with a lease that lasts."""
     dialect = ground.app.dialect
     return dialect.claim(
-        Lane(queue, 0),
-        since=None,
-        tasks=dialect.names([STAY]),
-        worker=f"verify {queue}",
-        lease=60.0,
-        start=limit,
-        limit=limit,
+        Wanted(
+            Lane(queue, 0),
+            since=None,
+            tasks=dialect.names([STAY]),
+            worker=f"verify {queue}",
+            lease=60.0,
+            start=limit,
+            limit=limit,
+        )
     )
 
 

@@ -16,9 +16,10 @@ from typing import Any
 
 from dibs.app import Dibs
 from dibs.errors import DatabaseError, LostClaim, OutcomeUnknown
-from dibs.jobs import Claim, Lane
-from dibs.ops import Op, Value
+from dibs.jobs import Claim, Lane, Wanted
+from dibs.ops import Value
 from dibs.store import Store
+from dibs.worker.claimer import Claimer
 from dibs.worker.health import Beat
 from dibs.worker.holders import lose
 from dibs.worker.leases import renew_late
@@ -31,7 +32,6 @@ from dibs.worker.settling import Settler, Settling
 from dibs.worker.slots import Report, Slots, stuck_slots
 from dibs.worker.summary import Summary
 from dibs.worker.tally import Tally
-from dibs.worker.turns import Turns
 from dibs.worker.unclaimed import Unclaimed
 from dibs.worker.verdicts import Stopped, TimedOut
 
@@ -39,6 +39,10 @@ logger = logging.getLogger("dibs")
 
 #: Rows in one claim, at most.
 BATCH = 500
+
+#: Where a claim brings so few and none waits, commits are what a job costs: what has ended is settled with the next
+#: claim, in one transaction. Where it brings more, claims and settling go on side by side.
+FEW = 16
 
 #: A held job that has waited this long (seconds) for a slot is given back: another worker may have one free.
 LONGEST_HELD = 1.0
@@ -99,6 +103,7 @@ class Fetcher:
         self._dice = random.Random()
         self._bell = threading.Event()
         self._most_jobs = most_jobs
+        self._last_claim = 0  # how many the last claim that brought any did
         self._taken = 0  # jobs that were claimed, of which some were given back without having begun
         self.tally = Tally(app.dialect.moment)
         self.summary = Summary(worker, self._under_way, self.tally.by_end)
@@ -111,14 +116,10 @@ class Fetcher:
         self.beat, self.claiming = Beat(store), Beat(store)
         self._stop_at: float | None = None
         self._pause = 0.0
-        self._next_claim = 0.0
-        self._next_pauses = 0.0
-        self._next_progress = 0.0
-        self._unclear: float | None = None  # when a claim was sent whose answer was lost, until that is cleared up
+        self._next_claim = self._next_pauses = self._next_progress = 0.0  # monotonic
         self._next_free: dict[Slots, float] = {}
         self._unclaimed = Unclaimed(app.dialect, store)
-        self._turns = Turns(store)
-        self._settling.met_lock = self._turns.met_lock
+        self._claimer = Claimer(store, self._settling, holdings)
         self._polls = EmptyPolls(store, self.tally, worker, queues)
 
     @property
@@ -189,6 +190,7 @@ class Fetcher:
                     return
                 wait = self._wait()
             except (DatabaseError, LostClaim) as error:
+                self._carry(False)
                 if self._gave_up():
                     return
                 wait = self._outage.failed(error)
@@ -202,16 +204,19 @@ class Fetcher:
     def _step(self) -> bool:
         """Settle, then claim; return whether this was the last step."""
         self._check_timeouts()
-        self._settle()
+        if not self._carry(self._last_claim <= FEW and not self._waiting() and not self._claimer.settles_apart):
+            self._settle()
         self._mark()
-        if self._unclear is not None:
-            self._adopt(self._unclear)
+        if (sent := self._claimer.unclear) is not None:
+            self._adopt(sent)
         self._write_progress()
         if self._stop_at is not None:
             self._hand_back()
             return not self._holdings or self._gave_up()
         self._give_back_held()
         found = self._claim()
+        if self._claimer.carries and not found:
+            self._settle()
         self._outage.over(self._store.contact)
         self.claiming()
         if self._left() <= 0 and not self._holdings:
@@ -245,6 +250,17 @@ class Fetcher:
         """Have written down what is done."""
         if self._settler is None:
             self._settling.settle(gather=self._gathers())
+        elif self._claimer.carries:
+            self._settler.ring()
+
+    def _carry(self, carry: bool) -> bool:
+        """Settle what is simply done together with the next claim, or not; return which."""
+        most = (FEW if self._settler is not None else BATCH) if carry else 0
+        if self._settler is not None and most != self._claimer.carries:
+            self._settling.ring = self.ring if carry else self._settler.ring
+            self._settler.ring()
+        self._claimer.carries = most
+        return carry
 
     def _gathers(self) -> bool:
         """Are more outcomes to come soon, so that a few need not be written down at once?"""
@@ -387,22 +403,10 @@ class Fetcher:
         since = self._lookout.since(slots, lane)
         sent = time.monotonic()
 
-        def op(turn: float | None) -> Op[list[Claim]]:
-            return self._dialect.claim(
-                lane,
-                since=since,
-                tasks=self._dialect.names(slots.tasks),
-                worker=self._worker,
-                lease=self._lease,
-                start=start,
-                limit=limit,
-                turn=turn,
-            )
-
+        wanted = Wanted(lane, since, self._dialect.names(slots.tasks), self._worker, self._lease, start, limit)
         try:
-            claims = self._turns.claim(lane, op)
+            claims = self._claimer.claim(wanted)
         except OutcomeUnknown:
-            self._unclear = sent
             return self._adopt(sent)
         received = time.monotonic()
         first = claims[0].position if claims else None
@@ -411,19 +415,14 @@ class Fetcher:
         return claims
 
     def _adopt(self, sent: float) -> list[Claim]:
-        """Take what the database says is ours and we do not know of, after the answer to a claim was lost."""
-        # Before it is asked, since what is settled meanwhile is forgotten.
-        known = {(run.claim.id, run.claim.claims) for run in self._holdings.all()}
-        held = self._store.run(lambda: self._dialect.adopt(self._worker))
-        self._unclear = None
-        claims = [claim for claim in held if (claim.id, claim.claims) not in known]
-        logger.info("the answer to a claim was lost; %d jobs were found to be ours", len(claims))
+        claims = self._claimer.adopt(self._worker)
         self._start(claims, received=time.monotonic(), good_until=sent + self._lease)
         return claims
 
     def _start(self, claims: Sequence[Claim], *, received: float, good_until: float) -> None:
         by_slots: dict[int, list[Run]] = {}
         self._taken += len(claims)
+        self._last_claim = len(claims) or self._last_claim
         self.tally.claimed(claims)
         self._polls.found(claims)
         anew: dict[int, float] = {}

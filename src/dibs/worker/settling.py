@@ -14,10 +14,18 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from dibs.app import Dibs
-from dibs.errors import DatabaseError, DatabaseUnavailable, MissingPrivilege, ReadOnlyDatabase, SchemaError
+from dibs.errors import (
+    DatabaseError,
+    DatabaseUnavailable,
+    MissingPrivilege,
+    OutcomeUnknown,
+    ReadOnlyDatabase,
+    SchemaError,
+)
 from dibs.jobs import Settled, Verdict
 from dibs.logs import CLAIM
 from dibs.ops import Op
@@ -55,6 +63,7 @@ LONGEST_WAIT = 5.0
 LONGEST_LOGGED = 500
 
 Entry = tuple[Run, Verdict]
+T = TypeVar("T")
 
 
 class Settling:
@@ -82,6 +91,7 @@ class Settling:
         self._dice = random.Random()
         self._outbox: deque[Entry] = deque()
         self._locked: list[tuple[float, Entry]] = []  # when to try again, and what
+        self._taking, self._counting = threading.Lock(), threading.Lock()  # what is simply done, two threads may settle
         self._last = 0.0
         self._haste_at = 0.0  # monotonic: until then rows are locked before they are written
         self.met_lock: Callable[[], None] = lambda: None  # called when a row was found locked
@@ -111,22 +121,73 @@ class Settling:
         while due or self._outbox:
             if gather and not due and len(self._outbox) < GATHERED and now - self._last < GATHER:
                 return
-            ids = {verdict.id for _, verdict in due}
-            while self._outbox and len(due) < BATCH:
-                # Of two claims of one job, the earlier of which is lost, each is settled by itself: answers go by the job.
-                if (job_id := self._outbox[0][1].id) in ids:
-                    break
-                ids.add(job_id)
-                due.append(self._outbox.popleft())
+            due += self._take(BATCH - len(due), beside={verdict.id for _, verdict in due})
             try:
                 self._settle_batch(due)
             except DatabaseError:
                 unsettled = [entry for entry in due if entry[0].claim.id in self._holdings]
                 locked = {id(entry[0]) for _, entry in self._locked}
-                self._outbox.extendleft(reversed([entry for entry in unsettled if id(entry[0]) not in locked]))
+                self._put_back([entry for entry in unsettled if id(entry[0]) not in locked])
                 raise
             due = []
             now = self._last = time.monotonic()
+
+    def _take(
+        self, most: int, *, beside: Iterable[int] = (), which: Callable[[Entry], bool] | None = None
+    ) -> list[Entry]:
+        """Take the first of the outbox, up to one that is not wanted.
+
+        Of two claims of one job, the earlier of which is lost, each is settled by itself: answers go by the job.
+        """
+        ids = set(beside)
+        taken: list[Entry] = []
+        with self._taking:
+            while self._outbox and len(taken) < most:
+                entry = self._outbox[0]
+                if entry[1].id in ids or (which is not None and not which(entry)):
+                    break
+                ids.add(entry[1].id)
+                taken.append(self._outbox.popleft())
+        return taken
+
+    def _put_back(self, entries: Sequence[Entry]) -> None:
+        with self._taking:
+            self._outbox.extendleft(reversed(entries))
+
+    def carry(self, ask: Callable[[Sequence[Verdict]], tuple[Mapping[int, Settled], T]], most: int) -> T | None:
+        """Have up to `most` outcomes settled by what `ask` does, together with something else; return what came of that.
+
+        Only of jobs that simply are done, and that was never asked before. None where there is none of those. What is
+        not settled so, since it has no answer or since `ask` raised something, waits to be settled by itself.
+        """
+        entries = self._take(most, which=_simple)
+        if not entries:
+            return None
+        for run, _ in entries:
+            run.asked = True
+        try:
+            answers, other = ask([verdict for _, verdict in entries])
+        except BaseException as error:
+            if not isinstance(error, OutcomeUnknown):
+                for run, _ in entries:
+                    run.asked = False
+            self._put_back(entries)
+            raise
+        settled = [(run, verdict) for run, verdict in entries if verdict.id in answers]
+        if len(settled) < len(entries):
+            left = [(run, verdict) for run, verdict in entries if verdict.id not in answers]
+            for run, _ in left:
+                run.asked = False
+            self._put_back(left)
+        for run, verdict in settled:
+            self._take_note(run, verdict, answers[verdict.id])
+        self._tell(settled, answers)
+        return other
+
+    def _tell(self, entries: Sequence[Entry], answers: Mapping[int, Settled]) -> None:
+        if self._app.events.handlers:
+            told = [(run, verdict, answers[verdict.id]) for run, verdict in entries]
+            tell_settled(self._app, self._store, told, worker=self._worker)
 
     def _settle_batch(self, batch: Sequence[Entry]) -> None:
         verdicts = [verdict for _, verdict in batch]
@@ -158,8 +219,7 @@ class Settling:
         find_holders(self._store, lost, worker=self._worker)
         for run, verdict in batch:
             self._take_note(run, verdict, answers[verdict.id])
-        entries = [(run, verdict, answers[verdict.id]) for run, verdict in batch] if self._app.events.handlers else []
-        tell_settled(self._app, self._store, entries, worker=self._worker)
+        self._tell(batch, answers)
 
     def _carry_out(
         self, settle: Callable[[float | None], Op[dict[int, Settled]]], tries: list[None]
@@ -210,7 +270,8 @@ class Settling:
         if run.begun is None:
             self.given_back += 1
         else:
-            self._tally.ended(run, "cancelled" if run.cancelling else end_of(run, verdict, settled))
+            with self._counting:
+                self._tally.ended(run, "cancelled" if run.cancelling else end_of(run, verdict, settled))
         if settled is Settled.LOST:
             logger.warning(
                 "job %d: lost: its lease ran out, and %s; what %s gave is refused",
@@ -271,7 +332,7 @@ class Settler:
         self.beat = Beat(store)
         self._bell = threading.Event()
         self._closing = False
-        settling.ring = self._bell.set
+        self.ring = settling.ring = self._bell.set
         self._thread = threading.Thread(target=self._loop, name="dibs-settler", daemon=True)
 
     def start(self) -> None:
@@ -311,6 +372,11 @@ class Settler:
             self._store.run(self._store.dialect.time)
         except DatabaseError as error:
             self._outage.failed(error)
+
+
+def _simple(entry: Entry) -> bool:
+    run, verdict = entry
+    return verdict.plain and not run.asked and run.progress is run.written
 
 
 def verdict_of(
