@@ -177,8 +177,12 @@ class Statements:
         # Where the dead are long in the way, what is known is left out. PostgreSQL 14 still reads some hundreds of rows.
         most = 1_000 if self.dialect.channel else 3 * (LANES + 3)
         yield "lanes beside those that are known", lambda: self.dialect.lanes(None, known=known), most
-        yield "is anything due", lambda: self.dialect.due(Lane("q", 0), tasks=self.tasks), 1
-        yield "is anything due where it is not yet", lambda: self.dialect.due(Lane("scheduled", 0), tasks=self.tasks), 0
+        yield "is anything due", lambda: self.dialect.first_due(Lane("q", 0), tasks=self.tasks), 1
+        yield (
+            "is anything due where it is not yet",
+            lambda: self.dialect.first_due(Lane("scheduled", 0), tasks=self.tasks),
+            0,
+        )
         yield "a task that is not known", lambda: self.dialect.unknown_task(Lane("strange", 0), tasks=self.tasks), 1
         since = self.reader.do(self.dialect.time())
         unknown = partial(self.dialect.unknown_task, Lane("q", 0), tasks=self.tasks)
@@ -186,7 +190,7 @@ class Statements:
         yield "no task that is not known", lambda: self.dialect.unknown_task(Lane("scheduled", 0), tasks=self.tasks), 0
         self.reader.do(self.dialect.pause("q", by="a person"))
         yield "claim where it is paused", self.claim("q", None), claims
-        yield "is anything due where it is paused", lambda: self.dialect.due(Lane("q", 0), tasks=self.tasks), 1
+        yield "is anything due where it is paused", lambda: self.dialect.first_due(Lane("q", 0), tasks=self.tasks), 1
         yield "no unknown task where it is paused", lambda: self.dialect.unknown_task(Lane("q", 0), tasks=self.tasks), 1
         self.reader.do(self.dialect.resume("q"))
         yield "the first that are due", lambda: self.dialect.due_now(Lane("q", 0), limit=BATCH), BATCH

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dibs.jobs import Lane, Position
-from dibs.worker.lanes import DEAR, LEAST_COST, LONGEST_UNSEEN, LOOK_BACK, SHARE, Horizon, Lanes
+from dibs.worker.lanes import DEAR, LEAST_COST, LONG, LONGEST_UNSEEN, LOOK_BACK, SHARE, Horizon, Lanes
 
 A, B = Lane("a", 0), Lane("b", 0)
 FIRST, SECOND = Position("10:00", 1), Position("11:00", 2)
@@ -143,6 +143,26 @@ def test_a_single_slow_answer_says_nothing() -> None:
 
 
 # -- others' jobs ----------------------------------------------------------------------------------
+
+
+def test_a_long_full_scan_is_put_off() -> None:
+    """While the scout looks, claims go on from the cursor; while it looks elsewhere too, but not for long."""
+    made = lanes(A, B)
+    assert not made.is_long(A), "nothing is known of it"
+    claimed(made, A, SECOND, took=LONG / 2)
+    assert not made.is_long(A)
+    claimed(made, A, SECOND, took=2 * LONG, now=1.0)
+    assert made.is_long(A)
+    assert made.put_off(A, now=20.0, scouted=True) == SECOND
+    assert made.since(A, now=29.0) == SECOND, "it is not asked for again before the answer"
+    made.scouted(A, FIRST, took=2 * LONG, now=21.0)
+    assert made.since(A, now=21.0) == FIRST
+    assert made.since(A, now=22.0) is None, "and next as soon as its share allows"
+    assert made.put_off(A, now=22.0, scouted=False) == FIRST
+    assert made.put_off(A, now=40.0, scouted=False) is None
+    made.scouted(A, SECOND, took=2 * LONG, now=41.0)
+    assert made.since(A, now=41.0) == FIRST, "what stands behind the cursor does not move it"
+    made.scouted(Lane("gone", 0), FIRST, took=1.0, now=42.0)
 
 
 def test_others_jobs_are_passed_by() -> None:

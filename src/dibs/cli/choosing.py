@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from dibs.cli.options import queue_name
 from dibs.cli.problems import WrongUsage
 from dibs.filters import Filters
 from dibs.states import State
@@ -44,7 +45,7 @@ def since_of(text: str) -> timedelta | datetime:
 
 _OPTIONS = {
     "task": click.option("--task", metavar="NAME", help="Only those of this task."),
-    "queue": click.option("-q", "--queue", metavar="QUEUE", help="Only those of this queue."),
+    "queue": click.option("-q", "--queue", metavar="QUEUE", type=queue_name, help="Only those of this queue."),
     "status": click.option(
         "--status", type=click.Choice([str(state) for state in State]), multiple=True, help="Only these; repeatable."
     ),

@@ -11,7 +11,7 @@ import click
 
 from dibs.app import Dibs
 from dibs.cli.apps import load
-from dibs.cli.options import app_option, json_option, place_of, url_option
+from dibs.cli.options import app_option, json_option, place_of, queue_name, url_option
 from dibs.cli.output import print_json
 from dibs.cli.problems import WrongUsage
 from dibs.cli.units import duration
@@ -28,7 +28,7 @@ MOST_NAMES = 10
 @click.option("--args", "arguments", metavar="JSON", default="{}", help="An object by name or a list; - reads stdin.")
 @click.option("--key", help="The idempotency key: a second enqueue with it is a duplicate.")
 @click.option("--delay", metavar="TIME", type=duration, help="Not before so long from now, such as 90s or 2h.")
-@click.option("-q", "--queue", metavar="QUEUE", help="Instead of the task's own.")
+@click.option("-q", "--queue", metavar="QUEUE", type=queue_name, help="Instead of the task's own.")
 @click.option("--priority", metavar="N", type=int, help="Higher goes first; instead of the task's own.")
 @json_option
 @url_option

@@ -9,7 +9,7 @@ import click
 
 from dibs.app import Dibs
 from dibs.cli.bulk import jobs
-from dibs.cli.options import json_option, pass_dibs
+from dibs.cli.options import json_option, pass_dibs, queue_name
 from dibs.cli.output import cell, print_json
 from dibs.cli.problems import WrongUsage
 from dibs.cli.watching import show, watch_option
@@ -17,7 +17,7 @@ from dibs.holders import LockHolder, LockReport
 
 
 @click.command()
-@click.argument("queue", required=False)
+@click.argument("queue", type=queue_name, required=False)
 @json_option
 @watch_option
 @click.option("--kill", metavar="PID", type=click.IntRange(1), help="End this session, one of those that are shown.")

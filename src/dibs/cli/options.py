@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 import click
 from click.core import ParameterSource
 
+from dibs.cli.secrets import has_password
+
 if TYPE_CHECKING:
     from dibs.app import Dibs
 
@@ -111,6 +113,16 @@ def pass_dibs(function: Callable[Concatenate[Dibs, P], R]) -> Callable[P, R]:
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def queue_name(value: str) -> str:
+    """Return the name of a queue, which is printed: a URL in its place was meant for another option."""
+    if has_password(value):
+        raise click.BadParameter("this is the URL of a database, which goes after --url, and not the name of a queue")
+    return value
+
+
+queue_argument = click.argument("queue", type=queue_name)
 
 
 def job_id(value: str) -> int:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import click
 
 from dibs.app import Dibs
-from dibs.cli.options import pass_dibs
+from dibs.cli.options import pass_dibs, queue_argument
 
 
 @click.command()
-@click.argument("queue")
+@queue_argument
 @pass_dibs
 def pause(dibs: Dibs, queue: str) -> None:
     """Let no job of a queue start any more.
@@ -20,7 +20,7 @@ def pause(dibs: Dibs, queue: str) -> None:
 
 
 @click.command()
-@click.argument("queue")
+@queue_argument
 @pass_dibs
 def resume(dibs: Dibs, queue: str) -> None:
     """Let a paused queue go on."""

@@ -33,6 +33,11 @@ def scrub(text: str) -> str:
     return text
 
 
+def has_password(text: str) -> bool:
+    """Is this, or does it hold, a URL with a password?"""
+    return _IN_URL.search(text) is not None
+
+
 def hide_those_in(arguments: Iterable[str]) -> None:
     """Never print the passwords of the URLs in the environment and on the command line, wherever they stand there."""
     for argument in arguments:

@@ -9,13 +9,13 @@ import click
 import msgspec
 
 from dibs.app import Dibs
-from dibs.cli.options import json_option, pass_dibs
+from dibs.cli.options import json_option, pass_dibs, queue_argument
 from dibs.cli.output import cell, print_json, printable
 from dibs.why import Why
 
 
 @click.command()
-@click.argument("queue")
+@queue_argument
 @json_option
 @pass_dibs
 def why(dibs: Dibs, queue: str, as_json: bool) -> None:

@@ -267,7 +267,8 @@ class SQLite(KeyedEnqueue, SQLiteLocks, Dialect):
         ORDER BY run_at, id LIMIT 1
     """
     DUE: ClassVar[str] = f"""
-        SELECT 1 FROM dibs_jobs WHERE {_LANE} AND run_at <= {{now}} AND task {{in_tasks}} ORDER BY run_at, id LIMIT 1
+        SELECT run_at, id FROM dibs_jobs
+        WHERE {_LANE} AND run_at <= {{now}} AND task {{in_tasks}} ORDER BY run_at, id LIMIT 1
     """
 
     # -- renew and settle ------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from dibs.dialects.endings import Endings
-from dibs.jobs import Expired, Holder, Lane, Past, Settled
+from dibs.jobs import Expired, Holder, Lane, Past, Position, Settled
 from dibs.ops import Op, Value, execute, fetch
 from dibs.retries import after_expiry, frees_key, keep
 from dibs.states import State
@@ -307,16 +307,16 @@ class Upkeep(Endings):
         return rows[0][0] if rows else None
 
     DUE: ClassVar[str] = """
-        SELECT 1 FROM dibs_jobs
+        SELECT run_at, id FROM dibs_jobs
         WHERE status = 'ready' AND queue = :queue AND priority = :priority AND run_at <= {now} AND task {in_tasks}
           AND NOT EXISTS (SELECT 1 FROM dibs_queues WHERE queue = :queue AND paused_at IS NOT NULL)
         ORDER BY run_at, id LIMIT 1
     """
 
-    def due(self, lane: Lane, *, tasks: Value) -> Op[bool]:
-        """Is anything due in this lane that these tasks could do?"""
+    def first_due(self, lane: Lane, *, tasks: Value) -> Op[Position | None]:
+        """Return where in this lane the first job stands that is due and that these tasks could do. Locks nothing."""
         rows = yield from fetch(self.DUE, alone=True, queue=lane.queue, priority=lane.priority, tasks=tasks)
-        return bool(rows)
+        return Position(*rows[0]) if rows else None
 
     PAST: ClassVar[str] = "SELECT queue FROM dibs_jobs WHERE status = 'running' AND lease_until < {now} LIMIT 100"
 

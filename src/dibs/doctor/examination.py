@@ -29,7 +29,7 @@ from dibs.troubles import Trouble
 T = TypeVar("T")
 
 #: Connections that one worker may open: its own and those of its app's.
-OF_A_WORKER = 10
+OF_A_WORKER = 11
 
 #: Lanes that are looked into, at most.
 MOST_LANES = 200

@@ -167,7 +167,7 @@ def empty(ground: Ground) -> str:
     lane, tasks = Lane(queue, 0), app.dialect.names([STAY])
 
     def due() -> bool:
-        return app.store.run(lambda: app.dialect.due(lane, tasks=tasks))
+        return app.store.run(lambda: app.dialect.first_due(lane, tasks=tasks)) is not None
 
     def found() -> list[int]:
         return ids(app.store.run(lambda: claim(ground, queue, 1)))

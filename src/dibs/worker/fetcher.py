@@ -81,10 +81,11 @@ class Fetcher:
         burst: bool,
         idle_poll: float,
         settles: Store | None = None,
+        scouts: Store | None = None,
         most_jobs: int | None = None,
     ) -> None:
-        """`settles` is for settling in a thread of its own; without it the fetcher settles between two claims.
-        `most_jobs` is how many runs it may begin; then it ends by itself, when they have.
+        """`settles` is for settling in a thread of its own; without it the fetcher settles between two claims. `scouts` is
+        for looking at lanes beside it. `most_jobs` is how many runs it may begin; then it ends by itself, when they have.
         """
         self._app = app
         self._dialect = app.dialect
@@ -93,10 +94,9 @@ class Fetcher:
         self._lease = lease
         self._holdings = holdings
         self._outage = outage
-        self._burst = burst
-        self._idle_poll = idle_poll
-        self._queues = queues
-        self._weights = weights
+        self._burst, self._idle_poll = burst, idle_poll
+        self._queues, self._weights = queues, weights
+        self._scouts = scouts
         self.slots: list[Slots] = []
         self._by_task: dict[str, Slots] = {}
         self._lookout = Lookout(store, [], queues)
@@ -133,7 +133,7 @@ class Fetcher:
         for each in slots:
             each.ring = self.ring
         self._by_task = {task: each for each in slots for task in each.tasks}
-        self._lookout = Lookout(self._store, slots, self._queues, self._weights)
+        self._lookout = Lookout(self._store, slots, self._queues, self._weights, scouts=self._scouts, wake=self.wake)
 
     # -- called from other threads -----------------------------------------------------------------
 

@@ -27,6 +27,9 @@ LEAST_COST = 0.0002
 #: cursor is not seen.
 LONGEST_UNSEEN = 10.0
 
+#: A full scan that costs more than this (seconds) is left to the scout: all that is due would wait for it.
+LONG = 0.01
+
 #: A claim that finds nothing and takes longer than this (seconds) has walked over others' jobs.
 DEAR = 0.002
 
@@ -144,6 +147,28 @@ class Lanes:
         cursor = self._cursors[lane]
         return None if now >= cursor.next_full_scan else cursor.position
 
+    def is_long(self, lane: Lane) -> bool:
+        """Would a full scan of this lane keep waiting what could be claimed from its cursor?"""
+        cursor = self._cursors[lane]
+        return cursor.position is not None and cursor.last_cost > LONG
+
+    def put_off(self, lane: Lane, *, now: float, scouted: bool) -> Position | None:
+        """Return the cursor to claim from, while the scout looks at the lane or, if it is not `scouted`, at another one;
+        None if the lane has been waiting for it so long that it has to be scanned in full."""
+        cursor = self._cursors[lane]
+        if scouted:
+            cursor.next_full_scan = now + LONGEST_UNSEEN
+        return cursor.position if now - cursor.next_full_scan < LOOK_BACK else None
+
+    def scouted(self, lane: Lane, first: Position | None, *, took: float, now: float) -> None:
+        """Take note of what such a look has found: the cursor goes back to what stands before it."""
+        cursor = self._cursors.get(lane)
+        if cursor is None or cursor.position is None:
+            return
+        if first is not None and first < cursor.position:
+            cursor.position, cursor.told = first, True
+        self._scanned(cursor, took, now=now)
+
     def rests(self, lane: Lane, *, now: float) -> bool:
         """Is it too early to look again, after a claim that found nothing and took long?"""
         cursor = self._cursors[lane]
@@ -175,6 +200,9 @@ class Lanes:
         if not full:
             cursor.usual = took if cursor.usual is None else 0.8 * cursor.usual + 0.2 * took
             return
+        self._scanned(cursor, took, now=now)
+
+    def _scanned(self, cursor: _Cursor, took: float, *, now: float) -> None:
         cost = max(took - (cursor.usual or 0.0), LEAST_COST)
         # The lesser of two: a single slow answer says nothing about the scan. (A pause of 2 s hid rows for 40.)
         lesser, cursor.last_cost = min(cost, cursor.last_cost or LEAST_COST), cost

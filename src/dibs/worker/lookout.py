@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dibs.jobs import Lane, Position
 from dibs.store import Store
 from dibs.worker.lanes import DEAR, LONGEST_UNSEEN, Horizon, Lanes, rest_after
+from dibs.worker.scout import Scout
 from dibs.worker.slots import Slots
 
 #: How often (seconds) the lanes are looked for anew while there is work.
@@ -31,7 +32,12 @@ class Lookout:
         slots: Sequence[Slots],
         queues: Sequence[str] | None,
         weights: Mapping[str, int] | None = None,
+        *,
+        scouts: Store | None = None,
+        wake: Callable[[], None] | None = None,
     ) -> None:
+        """`scouts` is for looking at what would keep the fetcher waiting; `wake` lets it claim what was found so."""
+        self._scout = Scout(scouts, wake) if scouts is not None and wake is not None else None
         self._store = store
         self._dialect = store.dialect
         self._queues = queues
@@ -61,6 +67,8 @@ class Lookout:
             for lanes in self._lanes.values():
                 if not lanes.told(queue, moment):
                     self._next_look = 0.0
+        for slots, lane, first, took in self._scout.reports() if self._scout is not None else ():
+            self._lanes[slots].scouted(lane, first, took=took, now=now)
         if now >= self._next_look:
             self.learn(anew=now >= self._next_anew)
             self._next_look = now + max(LANES_EVERY, self._rest())
@@ -115,7 +123,12 @@ class Lookout:
         lanes = self._lanes[slots]
         if lanes.in_vain(lane) and self._horizon.wanted(asked := time.monotonic()):
             self._horizon.note(asked, self._store.run(self._dialect.time))
-        return lanes.since(lane, now=time.monotonic())
+        now = time.monotonic()
+        since = lanes.since(lane, now=now)
+        if since is None and self._scout is not None and lanes.is_long(lane):
+            scouted = self._scout.ask(slots, lane, self._dialect.names(slots.tasks))
+            since = lanes.put_off(lane, now=now, scouted=scouted)
+        return since
 
     def claimed(
         self, slots: Slots, lane: Lane, first: Position | None, *, full: bool, sent: float, received: float

@@ -70,6 +70,6 @@ class Unclaimed:
 
     def nothing_left(self, lanes: Iterable[Lane], known: Value, *, queues: Sequence[str] | None) -> bool:
         """Is nothing due that this worker could do, and no lease past?"""
-        if any(self._store.run(partial(self._dialect.due, lane, tasks=known)) for lane in lanes):
+        if any(self._store.run(partial(self._dialect.first_due, lane, tasks=known)) for lane in lanes):
             return False
         return not self._store.run(lambda: self._dialect.past(queues))

@@ -281,6 +281,7 @@ class Worker:
             burst=self.burst,
             idle_poll=self.app.dialect.idle_poll.total_seconds(),
             settles=None if self.app.dialect.one_writer else store("settler"),
+            scouts=store("scout"),
             most_jobs=self.max_jobs,
         )
         fetcher.serve(self._slots(fetcher))
