@@ -35,6 +35,7 @@ OPS = {
     "full scan": "full scan",
     "settle": "settle",
     "find_past": "expiry",
+    "first_due": "scouting",
     "lanes": "lanes",
     "unknown_task": "probe",
 }

@@ -101,7 +101,8 @@ class Timings:
 
             start = time.perf_counter()
             result = run_it(store, made, **how)
-            self.add(kind, time.perf_counter() - start, len(result) if isinstance(result, list | dict) else 0)
+            rows: Any = result[1] if isinstance(result, tuple) and kind in ("claim", "full scan") else result
+            self.add(kind, time.perf_counter() - start, len(rows) if isinstance(rows, list | dict) else 0)
             return result
 
         patched: Any = Store
@@ -109,6 +110,9 @@ class Timings:
 
 
 def kind_of(op: Any) -> str:
-    """Return what an op is called that has not begun; a claim from the beginning of its lane is a `full scan`."""
+    """Return what an op is called that has not begun. A claim, with what is settled with it or without, is one from the
+    cursor or a `full scan`."""
     name: str = op.__name__
-    return "full scan" if name == "claim" and op.gi_frame.f_locals["since"] is None else name
+    if name not in ("claim", "settle_and_claim"):
+        return name
+    return "full scan" if op.gi_frame.f_locals["wanted"].since is None else "claim"
