@@ -199,7 +199,7 @@ def test_dear_claims_in_vain_keep_to_their_share() -> None:
     assert 0.5 * SHARE < spent / now < 1.2 * SHARE
     made.claimed(A, None, full=True, took=0.02, now=now, behind="09:00")
     assert made.rests(A, now=now)
-    made.told("a", "08:00")
+    made.told("a", "08:00", now=0.0)
     assert not made.rests(A, now=now)
     assert made.since(A, now=now) == Position("08:00", 0)
 
@@ -233,7 +233,7 @@ def test_a_wakeup_looks_from_the_beginning() -> None:
     for lane in (A, Lane("a", 5), B):
         claimed(made, lane, took=1.0)
         claimed(made, lane, took=1.0)
-    made.told("a")
+    made.told("a", now=0.0)
     assert made.since(A, now=1.0) is made.since(Lane("a", 5), now=1.0) is None
     assert made.since(B, now=1.0) == FIRST
 
@@ -243,11 +243,34 @@ def test_a_wakeup_with_a_moment_looks_from_there() -> None:
     made = lanes(A)
     for _ in range(2):
         claimed(made, A, SECOND, took=1.0)
-    made.told("a", FIRST.run_at)
+    made.told("a", FIRST.run_at, now=0.0)
     assert made.since(A, now=1.0) == Position(FIRST.run_at, 0)
     claimed(made, A, SECOND, full=False)
-    made.told("a", "12:00")
+    made.told("a", "12:00", now=0.0)
     assert made.since(A, now=1.0) == SECOND
+
+
+def test_a_wakeup_after_a_long_look_in_vain() -> None:
+    """Where nothing was ever claimed and the full scan took long, the next claim is from the moment that is told."""
+    made = lanes(A)
+    claimed(made, A, None, took=0.1, now=1.0)
+    made.told("a", "09:00", now=1.1)
+    assert made.is_long(A), "the next full scan is the scout's"
+    assert made.put_off(A, now=1.1, scouted=True) == Position("09:00", 0)
+    made = lanes(A)
+    claimed(made, A, None, took=DEAR / 2, now=1.0)
+    made.told("a", "09:00", now=1.1)
+    assert made.since(A, now=1.1) is None
+
+
+def test_what_was_due_since_the_question_stays() -> None:
+    """An answer may be older than what somebody told, or than a claim."""
+    made = lanes(A, B)
+    made.told("a", "09:00", now=5.0)
+    made.learn([Lane("c", 0)], asked=4.0)
+    assert sorted(made.all()) == [A, Lane("c", 0)]
+    made.learn([Lane("c", 0)], asked=6.0)
+    assert made.all() == [Lane("c", 0)]
 
 
 def test_lanes_come_and_go() -> None:
@@ -262,10 +285,10 @@ def test_lanes_come_and_go() -> None:
     made.learn([A, B])
     assert made.since(A, now=1.0) == made.since(B, now=1.0) == FIRST
     made.learn([])
-    assert made.told("b", "12:00")
+    assert made.told("b", "12:00", now=0.0)
     assert made.in_order() == [B]
     assert made.since(B, now=1.0) == FIRST
-    assert not made.told("c")
+    assert not made.told("c", now=0.0)
 
 
 def test_after_a_reconnection_positions_mean_nothing() -> None:

@@ -10,6 +10,7 @@ are cheap, and rare when dead rows make them dear.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,6 +55,7 @@ class _Cursor:
     in_vain: bool = False  # the last claim found nothing, and took long
     rests_until: float = 0.0  # then it was: it keeps to its share too
     told: bool = False  # somebody said since then that there is something due
+    touched: float = 0.0  # when somebody said so, or it was claimed from, last
 
 
 class Horizon:
@@ -96,11 +98,14 @@ class Lanes:
         self._past: dict[Lane, _Cursor] = {}  # of lanes that had no ready jobs when they were last looked for
         self._turn = 0
 
-    def learn(self, lanes: Iterable[Lane]) -> None:
-        """Take note of the lanes that have ready jobs now. The others are past; their cursors are good for later."""
+    def learn(self, lanes: Iterable[Lane], *, asked: float = math.inf) -> None:
+        """Take note of the lanes that have ready jobs, or had when that was `asked`. The others are past, unless something
+        was due there since; their cursors are good for later."""
         known = self._past | self._cursors
-        self._cursors = {lane: known.pop(lane) if lane in known else _Cursor() for lane in lanes}
-        self._past = dict(list(known.items())[-MOST_PAST:])
+        later = [lane for lane, cursor in self._cursors.items() if cursor.touched >= asked]
+        self._cursors = {lane: known.get(lane) or _Cursor() for lane in [*lanes, *later]}
+        past = [(lane, cursor) for lane, cursor in known.items() if lane not in self._cursors]
+        self._past = dict(past[-MOST_PAST:])
 
     def forget_positions(self) -> None:
         """Start from the beginnings again: after a reconnection it may be another server with another clock."""
@@ -192,7 +197,7 @@ class Lanes:
             return
         cursor.in_vain, cursor.told = first is None and took > DEAR, False
         if first is not None:
-            cursor.position = first
+            cursor.position, cursor.touched = first, now
         elif cursor.in_vain and behind is not None:
             passed = Position(behind, 0)
             cursor.position = passed if cursor.position is None else max(cursor.position, passed)
@@ -208,16 +213,17 @@ class Lanes:
         lesser, cursor.last_cost = min(cost, cursor.last_cost or LEAST_COST), cost
         cursor.next_full_scan = now + min(lesser * len(self._cursors) / self._share, LONGEST_UNSEEN)
 
-    def told(self, queue: str, moment: Any | None = None) -> bool:
+    def told(self, queue: str, moment: Any | None = None, *, now: float) -> bool:
         """Somebody said that there is something due in a queue: look at its lanes from this moment on, or, where that is
         not known, from their beginnings. Return False where no lane of the queue was ever seen."""
         past = [lane for lane in self._past if lane.queue == queue]
         self._cursors |= {lane: self._past.pop(lane) for lane in past}
         cursors = [cursor for lane, cursor in self._cursors.items() if lane.queue == queue]
         for cursor in cursors:
-            cursor.told = True
-            if moment is None or cursor.position is None:
-                cursor.next_full_scan = 0.0
+            cursor.told, cursor.touched = True, now
+            if moment is not None and (cursor.position is not None or cursor.in_vain):
+                # Where nothing was ever claimed, and a full scan found nothing and took long, that is where it begins.
+                cursor.position = min(cursor.position or Position(moment, 0), Position(moment, 0))
             else:
-                cursor.position = min(cursor.position, Position(moment, 0))
+                cursor.next_full_scan = 0.0
         return bool(cursors)

@@ -5,14 +5,15 @@ Each kind of slots has cursors of its own, since what one kind takes leaves the 
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dibs.jobs import Lane, Position
 from dibs.store import Store
-from dibs.worker.lanes import DEAR, LONGEST_UNSEEN, Horizon, Lanes, rest_after
+from dibs.worker.lanes import DEAR, LONG, LONGEST_UNSEEN, LOOK_BACK, Horizon, Lanes, rest_after
 from dibs.worker.scout import Scout
 from dibs.worker.slots import Slots
 
@@ -61,17 +62,34 @@ class Lookout:
         self._next_look = self._next_anew = 0.0
 
     def look(self, now: float) -> None:
-        """Take note of what was told, and ask the database which lanes there are, if it is time for that."""
+        """Take note of what was told and seen, and ask the database which lanes there are, if it is time for that."""
         while self._told:
             queue, moment = self._told.popleft()
             for lanes in self._lanes.values():
-                if not lanes.told(queue, moment):
+                if not lanes.told(queue, moment, now=now):
                     self._next_look = 0.0
-        for slots, lane, first, took in self._scout.reports() if self._scout is not None else ():
-            self._lanes[slots].scouted(lane, first, took=took, now=now)
-        if now >= self._next_look:
-            self.learn(anew=now >= self._next_anew)
-            self._next_look = now + max(LANES_EVERY, self._rest())
+        if self._scout is not None:
+            self._scout.hear()
+        if now < self._next_look:
+            return
+        anew = now >= self._next_anew
+        if self._scout is None or min(self._costs) <= LONG or not self.lanes():
+            self.learn(anew=anew)
+        elif not self._have_learnt(self._scout, now, anew=anew):
+            if now - self._next_look < LOOK_BACK:
+                return  # it is asked when it has seen what it looks at
+            self.learn(anew=anew)
+        self._next_look = now + max(LANES_EVERY, self._rest())
+
+    def _have_learnt(self, scout: Scout, now: float, *, anew: bool) -> bool:
+        """Have the scout ask which lanes there are; False if it can't now."""
+        lanes = set(self.lanes())
+        known = [] if anew else list(lanes)
+        return scout.ask(
+            lambda: self._dialect.lanes(self._queues, known=known),
+            lambda found, took: self._learnt(found, took, anew=anew, asked=now),
+            wakes=lambda found: not lanes.issuperset(found),
+        )
 
     def found_nothing(self, now: float) -> None:
         """Ask soon: there may be lanes that are not known."""
@@ -82,24 +100,27 @@ class Lookout:
         known = [] if anew else self.lanes()
         start = time.monotonic()
         found = self._store.run(lambda: self._dialect.lanes(self._queues, known=known))
-        self._note(start, time.monotonic(), anew=anew)
+        self._learnt(found, time.monotonic() - start, anew=anew)
+
+    def _learnt(self, found: Iterable[Lane], took: float, *, anew: bool, asked: float = math.inf) -> None:
+        self._note(took, time.monotonic(), anew=anew)
         if self._store.connections != self._connections:  # it may be another server, with another clock
             self._connections = self._store.connections
             self._horizon.forget()
             for lanes in self._lanes.values():
                 lanes.forget_positions()
         for lanes in self._lanes.values():
-            lanes.learn(found)
+            lanes.learn(found, asked=asked)
 
-    def _note(self, start: float, end: float, *, anew: bool) -> None:
+    def _note(self, took: float, end: float, *, anew: bool) -> None:
         """Take note of what a look took, and when next to look at what is known too: every other time, unless it is that
         what makes a look dear. (Not the number of lanes: then both are.)"""
-        self._costs = (self._costs[1], end - start)
+        self._costs = (self._costs[1], took)
         if anew:
-            self._anew, self._costs_anew = end, (self._costs_anew[1], end - start)
+            self._anew, self._costs_anew = end, (self._costs_anew[1], took)
             self._next_anew = end + LANES_EVERY / 2 if min(self._costs_anew) > DEAR else 0.0
         else:
-            self._costs_beside = (self._costs_beside[1], end - start)
+            self._costs_beside = (self._costs_beside[1], took)
             dear = min(self._costs_anew) > DEAR + 4 * min(self._costs_beside)
             self._next_anew = self._anew + ANEW_EVERY if dear else 0.0
 
@@ -126,7 +147,12 @@ class Lookout:
         now = time.monotonic()
         since = lanes.since(lane, now=now)
         if since is None and self._scout is not None and lanes.is_long(lane):
-            scouted = self._scout.ask(slots, lane, self._dialect.names(slots.tasks))
+            tasks = self._dialect.names(slots.tasks)
+            scouted = self._scout.ask(
+                lambda: self._dialect.first_due(lane, tasks=tasks),
+                lambda first, took: lanes.scouted(lane, first, took=took, now=time.monotonic()),
+                wakes=lambda first: first is not None,
+            )
             since = lanes.put_off(lane, now=now, scouted=scouted)
         return since
 

@@ -1,8 +1,8 @@
-"""The scout: looks at a lane from its beginning while claims go on from its cursor.
+"""The scout: looks at what takes long while claims go on: a lane from its beginning, or which lanes there are.
 
-Where a held snapshot keeps the dead rows of all that was claimed, a full scan takes as long as hundreds of claims, and
-everything that is due meanwhile waits for it (measured with 400,000 dead rows: 0.2 s, for one claim in twenty). So it only
-looks, in a thread and on a connection of its own; what it finds is claimed from the cursor, which goes back there.
+Where a held snapshot keeps the dead rows of all that was claimed, such a look takes as long as hundreds of claims, and
+everything that is due meanwhile would wait for it (measured with 400,000 dead rows: 0.1 s, more than once a second). So it
+is done in a thread and on a connection of its own, and what comes of it is taken note of between two claims.
 """
 
 from __future__ import annotations
@@ -12,55 +12,49 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TypeVar
 
 from dibs.errors import DatabaseError
-from dibs.jobs import Lane, Position
-from dibs.ops import Value
+from dibs.ops import Op
 from dibs.store import Store
-from dibs.worker.slots import Slots
 
 logger = logging.getLogger("dibs")
 
-
-class Report(NamedTuple):
-    """The first that is due in a lane for the tasks of some slots, if anything is, and how long (seconds) it took to see."""
-
-    slots: Slots
-    lane: Lane
-    first: Position | None
-    took: float
+T = TypeVar("T")
 
 
 class Scout:
-    """Looks at one lane at a time. Asked and heard by one thread; it has a thread of its own only while it looks."""
+    """Takes one look at a time. Asked and heard by one thread; it has a thread of its own only while it looks."""
 
     def __init__(self, store: Store, wake: Callable[[], None]) -> None:
-        """`wake` is called, in its thread, when it has found something."""
+        """`wake` is called, in its thread, when it has seen something to claim."""
         self._store = store
         self._wake = wake
         self._thread: threading.Thread | None = None
-        self._reports: deque[Report] = deque()
+        self._reports: deque[Callable[[], None]] = deque()
 
-    def ask(self, slots: Slots, lane: Lane, tasks: Value) -> bool:
-        """Let it look at a lane for what these tasks could do. False while it is looking for something else."""
+    def ask(self, make: Callable[[], Op[T]], report: Callable[[T, float], None], *, wakes: Callable[[T], bool]) -> bool:
+        """Let it run the op that `make` makes; `report` is then called, by `hear`, with the answer and how long (seconds) it
+        took. `wakes` says whether an answer is worth a claim at once. False while it is looking at something else."""
         if self._thread is not None and self._thread.is_alive():
             return False
-        self._thread = threading.Thread(target=self._look, args=(slots, lane, tasks), name="dibs-scout", daemon=True)
+        self._thread = threading.Thread(target=self._look, args=(make, report, wakes), name="dibs-scout", daemon=True)
         self._thread.start()
         return True
 
-    def reports(self) -> list[Report]:
-        """Return what it has seen since it was last asked for that."""
-        return [self._reports.popleft() for _ in range(len(self._reports))]
+    def hear(self) -> None:
+        """Report what it has seen since."""
+        while self._reports:
+            self._reports.popleft()()
 
-    def _look(self, slots: Slots, lane: Lane, tasks: Value) -> None:
+    def _look(self, make: Callable[[], Op[T]], report: Callable[[T, float], None], wakes: Callable[[T], bool]) -> None:
         start = time.monotonic()
-        first = None
         try:
-            first = self._store.run(lambda: self._store.dialect.first_due(lane, tasks=tasks), persistent=False)
+            answer = self._store.run(make, persistent=False)
         except DatabaseError as error:  # the claims meet it too, and say so
-            logger.debug("could not look at a lane: %s", error)
-        self._reports.append(Report(slots, lane, first, time.monotonic() - start))
-        if first is not None:
+            logger.debug("could not take a look beside the claims: %s", error)
+            return
+        took = time.monotonic() - start
+        self._reports.append(lambda: report(answer, took))
+        if wakes(answer):
             self._wake()
