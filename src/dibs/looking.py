@@ -16,7 +16,14 @@ from dibs.bindings import connector
 from dibs.bindings.file_locks import end_process, openers
 from dibs.connections import Connections
 from dibs.dialects.locks import ROWS_OUT_OF_REACH, Question
-from dibs.errors import DatabaseError, DatabaseUnavailable, InvalidArgument
+from dibs.errors import (
+    DatabaseError,
+    DatabaseUnavailable,
+    InvalidArgument,
+    MissingPrivilege,
+    ReadOnlyDatabase,
+    SchemaError,
+)
 from dibs.holders import Found, LockReport, RowsHeld, Who, report
 from dibs.store import RowLocked, Store
 
@@ -79,12 +86,17 @@ def _ask(find: Callable[[], Found], lacks: str, locked: str) -> Found:
     """Return what was found; or a note why nothing was, so that the other questions are answered all the same."""
     try:
         return find()
-    except DatabaseUnavailable:
+    except (
+        DatabaseUnavailable,
+        ReadOnlyDatabase,
+        SchemaError,
+    ):  # a replica, or without dibs' tables: nobody claims there
         raise
     except RowLocked:
         return Found(notes=[locked or lacks] if locked or lacks else [], complete=False)
     except DatabaseError as error:
-        return Found(notes=[lacks if "GRANT" in lacks else f"{lacks} ({error})"] if lacks else [], complete=not lacks)
+        said = lacks if "GRANT" in lacks and isinstance(error, MissingPrivilege) else f"{lacks} ({error})"
+        return Found(notes=[said] if lacks else [], complete=not lacks)
 
 
 def _unseen(store: Store, queue: str | None) -> Found:

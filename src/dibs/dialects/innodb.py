@@ -133,7 +133,7 @@ class InnoDB(Dialect):
                 )
         if variables["log_bin"] == "ON" and variables.get("binlog_format") == "STATEMENT":
             raise UnsuitableDatabase(
-                "binlog_format = STATEMENT: it can't log what is written at READ COMMITTED. Set it to ROW or MIXED"
+                "binlog_format = STATEMENT can't log what is written at READ COMMITTED: SET GLOBAL binlog_format = ROW, or MIXED"
             )
         tables = tuple(f"{self.prefix}{table}" for table in TABLES)
         for table, engine in (yield from fetch(self.ENGINES, alone=True, schema=self.schema, tables=tables)):
