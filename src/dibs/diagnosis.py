@@ -6,16 +6,17 @@ claim does, in a transaction that is rolled back at once.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 
-from dibs.dialects.dialect import Dialect
-from dibs.errors import DatabaseError, DatabaseUnavailable, InvalidArgument, ReadOnlyDatabase
+from dibs.connections import Connections
+from dibs.elsewhere import other_halves
+from dibs.errors import DatabaseError, DatabaseUnavailable, ReadOnlyDatabase
 from dibs.jobs import Lane
 from dibs.register import WorkerRecord, alive
-from dibs.settings import prefix_of
-from dibs.store import RowLocked, Store
-from dibs.why import UPKEEP_LATE, Elsewhere, Figures, HeldBy, Why, answered
+from dibs.store import RowLocked
+from dibs.why import UPKEEP_LATE, Figures, Half, HeldBy, Why, answered
 
 #: Jobs of one lane that are looked at, and lanes.
 MOST_OF_LANE = 500
@@ -30,27 +31,26 @@ MOST_NEW = 500
 MOST_TRIED = 500
 MOST_HELD = 100
 
-#: Other schemas and prefixes that are looked into.
-MOST_PLACES = 20
-
 #: Where there is one writer at a time: for so long (seconds) it is tried to write.
 WRITER_WAITS = 0.5
 
 
-def why(store: Store, queue: str, database: str) -> Why:
+def why(app: Connections, queue: str) -> Why:
     """Return why nothing of this queue is being claimed. Raises DatabaseError, or SchemaError, where it can't be asked."""
-    return answered(queue, database, _Look(store, queue).figures())
+    return answered(queue, str(app.url), _Look(app, queue).figures())
 
 
 class _Look:
-    def __init__(self, store: Store, queue: str) -> None:
-        self._store = store
-        self._dialect = store.dialect
+    def __init__(self, app: Connections, queue: str) -> None:
+        self._app = app
+        self._store = app.store
+        self._dialect = app.dialect
         self._queue = queue
         self._figures = Figures()
         self._serving: list[WorkerRecord] | None = None
         self._alive_since: datetime | None = None  # the oldest worker that is
         self._tasks: dict[str, list[int]] = {}  # due jobs, by task
+        self._enqueued: datetime | None = None  # when the newest job of the queue was
 
     def figures(self) -> Figures:
         """Read all there is."""
@@ -76,12 +76,12 @@ class _Look:
             # A worker that has just begun has not had the time to look.
             late = (now - max(next_expiry, self._alive_since or next_expiry)).total_seconds()
             f.upkeep_late = round(late, 3) if late > UPKEEP_LATE else None
-        started = store.run(partial(dialect.newest_start, queue, limit=MOST_NEW), haste=True)
+        started, self._enqueued = store.run(partial(dialect.newest_of, queue, limit=MOST_NEW), haste=True)
         f.claimed_at = max((at for at in (f.claimed_at, started) if at is not None), default=None)
         f.failed, f.last_failed_at, f.others_done = store.run(
             partial(dialect.failed_of, queue, limit=MOST_ENDED), haste=True
         )
-        if self._tasks:
+        if self._tasks or (dialect.one_writer and not f.serving):
             self._read_locks()
         self._look_elsewhere()
 
@@ -146,6 +146,9 @@ class _Look:
             held = sorted(self._store.run_undone(lambda: dialect.held(ids), patience=patience))
         except RowLocked:
             held = ids  # by whoever locks the whole
+            f.table_locked = not ids
+            if dialect.one_writer and not f.serving:
+                f.workers = f.serving = self._serving = None  # nor can they write that they are alive
         f.locked = len(held)
         if held:
             f.held_by = self._holders(held[:MOST_HELD])
@@ -162,51 +165,14 @@ class _Look:
     # -- other places ------------------------------------------------------------------------------------
 
     def _look_elsewhere(self) -> None:
-        """Find out whether the other half of this queue is under another schema or prefix.
-
-        Two programs may have queues of one name side by side, so it is only said where what is missing here is there:
-        jobs wait here, nobody serves them, and a worker elsewhere serves the queue and knows their task; or nothing is here,
-        and jobs wait elsewhere that nobody there serves, of a task that workers here know, if there are any.
-        """
+        """Find out whether the other half of this queue is in another place, where something is missing in this one."""
         f = self._figures
-        if self._serving is None or ((f.due or f.scheduled or f.retrying or f.running or f.expired) and self._serving):
+        others = f.scheduled or f.retrying or f.running or f.expired
+        if self._serving is None or (self._serving if f.due else others):
             return
-        try:
-            places = self._store.run(self._dialect.places, persistent=False)
-        except DatabaseUnavailable:
-            raise
-        except DatabaseError:
-            return
-        for schema, prefix in places[:MOST_PLACES]:
-            try:
-                there = type(self._dialect)(schema, prefix_of(prefix))
-                found = self._other_half(there)
-            except DatabaseUnavailable:
-                raise
-            except (DatabaseError, InvalidArgument):
-                continue  # not to be read, or no tables of dibs after all
-            if found is not None:
-                f.elsewhere.append(found)
-
-    def _other_half(self, there: Dialect) -> Elsewhere | None:
-        f, store, queue = self._figures, self._store, self._queue
-        seen = alive(store.run(there.workers, persistent=False))
-        serve = [worker for worker in seen if worker.serves(queue) is not False]
-        lanes = store.run(lambda: there.lanes([queue]), persistent=False)[-5:]
-        waiting = [
-            job for lane in lanes for job in store.run(partial(there.due_now, lane, limit=100), persistent=False)
-        ]
-        found = Elsewhere(schema=there.schema, prefix=there.prefix, waiting=len(waiting), workers=len(serve))
-        if f.due or f.scheduled or f.retrying:  # nobody serves it here
-            known = any(worker.knows(task) for worker in serve for task in self._tasks)
-            return found if known and not self._serving else None
-        if f.running or f.expired:
-            return None
-        if self._serving:  # nothing is here
-            known = any(worker.knows(job.task) for worker in self._serving for job in waiting)
-            return found if known and not serve else None
-        named = any(worker.queues is not None for worker in serve)
-        return found if waiting or named else None
+        here = Half(f.due, f.oldest_due_at, frozenset(self._tasks), tuple(self._serving), self._enqueued)
+        with suppress(DatabaseError):  # no further connection is to be had: then this is not known
+            f.elsewhere = other_halves(self._app, self._queue, here)
 
 
 def _earlier(one: datetime | None, other: datetime | None) -> datetime | None:

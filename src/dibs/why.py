@@ -9,8 +9,11 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from enum import StrEnum
 from shlex import quote
+from typing import NamedTuple
 
 import msgspec
+
+from dibs.register import WorkerRecord
 
 
 class Reason(StrEnum):
@@ -38,15 +41,55 @@ UPKEEP_LATE = 30.0
 
 
 class Elsewhere(msgspec.Struct, frozen=True, kw_only=True):
-    """Another queue's tables in the same database: what of this queue's name is there.
+    """Another place on the same server: what of this queue's name is there.
 
-    `waiting` counts its ready jobs (a few are looked at), `workers` those alive there that serve it.
+    `database` is None where that is the same one. `waiting` counts its due jobs (a few are looked at), `workers` those alive
+    there that serve it.
     """
 
+    database: str | None = None
     schema: str
     prefix: str
     waiting: int
     workers: int
+
+
+class Half(NamedTuple):
+    """What is in one place of a queue: due jobs, since when and of which tasks; who serves it; when it last got a job."""
+
+    waiting: int
+    since: datetime | None
+    tasks: frozenset[str]
+    serving: tuple[WorkerRecord, ...]
+    enqueued: datetime | None
+
+
+def are_halves(here: Half, there: Half) -> bool:
+    """Do jobs and workers of one queue seem to be apart: one in this place, one in that?
+
+    Two programs may have queues of one name side by side, on one server. So what is missing here must be there, and fit: a
+    worker that knows the task. And a place that has got a job of the queue since the other one's began to wait has a
+    producer of its own: it is a queue of its own, whose workers are busy, or down.
+    """
+    if here.waiting:
+        return not here.serving and _knows(there, here) and not _got_a_job_since(there, here.since)
+    if here.serving:
+        return (
+            bool(there.waiting)
+            and not there.serving
+            and _knows(here, there)
+            and not _got_a_job_since(here, there.since)
+        )
+    used = bool(there.waiting) or any(worker.queues is not None for worker in there.serving)
+    return used and not _got_a_job_since(here, there.enqueued or there.since)
+
+
+def _knows(served: Half, waiting: Half) -> bool:
+    return any(worker.knows(task) for worker in served.serving for task in waiting.tasks)
+
+
+def _got_a_job_since(half: Half, moment: datetime | None) -> bool:
+    return half.enqueued is not None and (moment is None or half.enqueued >= moment)
 
 
 class HeldBy(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +116,8 @@ class Figures(msgspec.Struct, kw_only=True):
       running workers renew theirs. `expired`: those whose lease is over, since `expired_since`.
     - `upkeep_late`: where leases are over, for how many seconds nobody has looked for such, though it was time; None: somebody
       does.
-    - `workers`: those alive; `serving`: those of them that serve the queue. None where the register can't be read.
+    - `workers`: those alive; `serving`: those of them that serve the queue. None where the register can't be read, or they
+      can't write to it.
     - `unknown_tasks`: tasks of due jobs that none of these knows.
     - `failed`: failed jobs that are kept; `others_done`: was any job of the queue done lately?
     """
@@ -201,13 +245,21 @@ def _holder(held: HeldBy) -> str:
     return " ".join(said) + what + since
 
 
+def _place(there: Elsewhere) -> str:
+    """Name a place; where a schema is a database, once.
+
+    >>> _place(Elsewhere(schema="shop", prefix="night_", waiting=0, workers=1))
+    "schema shop, prefix 'night_'"
+    """
+    database = f"database {there.database}, " * (there.database is not None)
+    schema = f"schema {there.schema}, " * (there.schema != there.database)
+    return f"{database}{schema}prefix {there.prefix!r}"
+
+
 def _misdirected(queue: str, f: Figures) -> str:
     if f.replica is not None:
         return f"this connection leads to a server that takes no writes: {f.replica}"
-    there = "; ".join(
-        f"schema {each.schema}, prefix {each.prefix!r}: {each.waiting} waiting, {each.workers} workers"
-        for each in f.elsewhere
-    )
+    there = "; ".join(f"{_place(each)}: {each.waiting} waiting, {each.workers} workers" for each in f.elsewhere)
     return f"jobs and workers of {queue} are not in the same tables, it seems: {there}"
 
 
@@ -246,7 +298,7 @@ def _unknown(queue: str, f: Figures) -> str:
 
 def _locked(queue: str, f: Figures) -> str:
     if f.table_locked:
-        return f"a table that {queue} is in is locked as a whole: nothing can be claimed, nor read"
+        return f"a table that {queue} is in is locked as a whole: nothing can be claimed"
     if f.held_by and f.held_by[0].rows is None:
         who = f"; it may be {_holder(f.held_by[0])}"
     else:

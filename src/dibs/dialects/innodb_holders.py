@@ -13,6 +13,9 @@ from dibs.why import HeldBy
 class InnoDBHolders(Reasons):
     """What both have in common."""
 
+    def database_of(self, schema: str) -> str | None:
+        return None if schema == self.schema else schema
+
     def _holders_from(self, rows: Iterable[Row]) -> list[HeldBy]:
         return [
             HeldBy(

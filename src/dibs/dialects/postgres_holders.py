@@ -40,6 +40,16 @@ class PostgresHolders(Reasons):
             for pid, user, application, address, state, since, number in rows
         ]
 
-    PLACES: ClassVar[str] = """
-        SELECT table_schema, table_name FROM information_schema.tables WHERE right(table_name, 9) = CAST(:jobs AS text)
+    # An account sees of others' sessions the database and under which name they have connected.
+    DATABASES: ClassVar[str] = """
+        SELECT d.datname FROM pg_catalog.pg_database AS d
+        WHERE d.datallowconn AND NOT d.datistemplate AND d.datname <> current_database()
+            AND has_database_privilege(d.oid, 'CONNECT')
+        ORDER BY EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS a
+            WHERE a.datid = d.oid AND a.application_name LIKE 'dibs%') DESC, d.datname
+        LIMIT :limit
     """
+
+    def other_databases(self, *, limit: int) -> Op[list[str]]:
+        rows = yield from fetch(self.DATABASES, alone=True, limit=limit)
+        return [row[0] for row in rows]
