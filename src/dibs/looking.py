@@ -46,6 +46,8 @@ def look(app: Connections, queue: str | None) -> LockReport:
         if app.dialect.finds_by_waiting:
             find = partial(_by_waiting, store, queue)
             found.append(_ask(find, "who holds which rows can't be found without that GRANT", ROWS_OUT_OF_REACH))
+        if any(ROWS_OUT_OF_REACH in each.notes for each in found) and not any(_has_table(each) for each in found):
+            found.append(Found(notes=[app.dialect.to_be_told_of_tables] * bool(app.dialect.to_be_told_of_tables)))
         if not any(each.counted for each in found):
             found.append(_ask(partial(_unseen, store, queue), "", ""))
         if app.dialect.one_writer:
@@ -55,6 +57,10 @@ def look(app: Connections, queue: str | None) -> LockReport:
         except DatabaseError:
             workers = []  # without its register it is only not known which worker it is
         return report(found, workers, queue=queue, host=socket.gethostname()[:255])
+
+
+def _has_table(found: Found) -> bool:
+    return any(lock.strong for lock in found.tables)
 
 
 def end(app: Connections, session: int) -> bool:
