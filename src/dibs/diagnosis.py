@@ -13,10 +13,12 @@ from functools import partial
 from dibs.connections import Connections
 from dibs.elsewhere import other_halves
 from dibs.errors import DatabaseError, DatabaseUnavailable, ReadOnlyDatabase
+from dibs.holders import LockHolder
 from dibs.jobs import Lane
+from dibs.looking import look
 from dibs.register import WorkerRecord, alive
 from dibs.store import RowLocked
-from dibs.why import UPKEEP_LATE, Figures, Half, HeldBy, Why, answered
+from dibs.why import UPKEEP_LATE, Figures, Half, Why, answered
 
 #: Jobs of one lane that are looked at, and lanes.
 MOST_OF_LANE = 500
@@ -27,9 +29,9 @@ MOST_RUNNING = 1_000
 MOST_ENDED = 10_000
 MOST_NEW = 500
 
-#: Rows that are tried whether others hold them, and of these the ones whose holders are looked for.
+#: Rows that are tried whether others hold them, and holders that are named.
 MOST_TRIED = 500
-MOST_HELD = 100
+MOST_HOLDERS = 5
 
 #: Where there is one writer at a time: for so long (seconds) it is tried to write.
 WRITER_WAITS = 0.5
@@ -59,8 +61,15 @@ class _Look:
         except ReadOnlyDatabase as error:
             return Figures(replica=str(error))
         except RowLocked:
-            self._figures.table_locked = True
+            self._lock_of_all()
         return self._figures
+
+    def _lock_of_all(self) -> None:
+        """Take note that somebody has a whole table, or the whole file. A worker that has just begun can't register then."""
+        f = self._figures
+        f.table_locked, f.held_by = True, self._holders()
+        if not f.serving:
+            f.workers = f.serving = self._serving = None
 
     def _read(self) -> None:
         f, store, dialect, queue = self._figures, self._store, self._dialect, self._queue
@@ -145,22 +154,20 @@ class _Look:
         try:
             held = sorted(self._store.run_undone(lambda: dialect.held(ids), patience=patience))
         except RowLocked:
-            held = ids  # by whoever locks the whole
-            f.table_locked = not ids
-            if dialect.one_writer and not f.serving:
-                f.workers = f.serving = self._serving = None  # nor can they write that they are alive
+            self._lock_of_all()
+            f.locked = len(ids)
+            return
         f.locked = len(held)
         if held:
-            f.held_by = self._holders(held[:MOST_HELD])
+            f.held_by = self._holders()
 
-    def _holders(self, held: list[int]) -> list[HeldBy]:
+    def _holders(self) -> list[LockHolder]:
+        """Return who holds the queue's rows, or whole tables: those with most rows first."""
         try:
-            found = self._store.run(lambda: self._dialect.lock_holders(held), persistent=False)
-        except DatabaseUnavailable:
-            raise
+            found = look(self._app, self._queue).holders
         except DatabaseError:
-            return []  # a privilege is missing
-        return found[:5]
+            return []  # it is only not known then
+        return sorted(found, key=lambda holder: (-len(holder.tables), -(holder.rows or 0)))[:MOST_HOLDERS]
 
     # -- other places ------------------------------------------------------------------------------------
 

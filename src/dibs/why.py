@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from dibs.holders import LockHolder, described
 from dibs.register import WorkerRecord
 
 
@@ -92,21 +93,6 @@ def _got_a_job_since(half: Half, moment: datetime | None) -> bool:
     return half.enqueued is not None and (moment is None or half.enqueued >= moment)
 
 
-class HeldBy(msgspec.Struct, frozen=True, kw_only=True):
-    """A session whose transaction holds rows: its number (pid, or connection id), who it is, what it does, since when.
-
-    `rows` is None where the database does not count them, and then it may hold rows of other tables only.
-    """
-
-    session: int
-    user: str | None
-    application: str | None
-    address: str | None
-    state: str | None
-    since: datetime | None
-    rows: int | None
-
-
 class Figures(msgspec.Struct, kw_only=True):
     """What was read of a queue. Moments are aware UTC, by the database's clock; None: there is none, or it is not known.
 
@@ -127,7 +113,7 @@ class Figures(msgspec.Struct, kw_only=True):
     oldest_due_at: datetime | None = None
     locked: int = 0
     table_locked: bool = False
-    held_by: list[HeldBy] = []
+    held_by: list[LockHolder] = []
     running: int = 0
     lease_until: datetime | None = None
     last_lease_until: datetime | None = None
@@ -238,11 +224,11 @@ def _at(moment: datetime | None) -> str:
     return "an unknown time" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _holder(held: HeldBy) -> str:
-    said = [f"session {held.session}", *(part for part in (held.user, held.application, held.address) if part)]
-    what = f", {held.state}" if held.state else ""
-    since = f", its transaction open since {_at(held.since)}" if held.since else ""
-    return " ".join(said) + what + since
+def _holders(f: Figures) -> str:
+    if not f.held_by:
+        return "by whom, this user may not see or the database can't tell"
+    more = len(f.held_by) - 1
+    return described(f.held_by[0]) + (f"; and {more} more" if more else "")
 
 
 def _place(there: Elsewhere) -> str:
@@ -297,23 +283,19 @@ def _unknown(queue: str, f: Figures) -> str:
 
 
 def _locked(queue: str, f: Figures) -> str:
-    if f.table_locked:
-        return f"a table that {queue} is in is locked as a whole: nothing can be claimed"
-    if f.held_by and f.held_by[0].rows is None:
-        who = f"; it may be {_holder(f.held_by[0])}"
-    else:
-        who = (
-            f" by {_holder(f.held_by[0])}"
-            if f.held_by
-            else "; by whom, this user may not see or the database can't tell"
-        )
-    return f"of {_jobs(f.due, f)} of {queue} that may run now {f.locked:,} {_verb(f.locked)} locked{who}"
+    if f.table_locked and not f.locked:
+        return f"a table that {queue} is in is locked as a whole, so nothing can be claimed: {_holders(f)}"
+    return f"of {_jobs(f.due, f)} of {queue} that may run now {f.locked:,} {_verb(f.locked)} locked: {_holders(f)}"
 
 
 def _then_locked(queue: str, f: Figures) -> list[str]:
+    ends = "end its session"
+    if f.held_by:
+        holder = f.held_by[0]
+        ends = holder.ends_with if holder.session is None else f"dibs locks {quote(queue)} --kill {holder.session}"
     return [
         f"see what it does, and what would end it: dibs locks {quote(queue)}",
-        "end that transaction: commit, roll back, or end its session; the jobs are claimed at once then",
+        f"end that transaction, and the jobs are claimed at once: commit, roll back, or {ends}",
     ]
 
 

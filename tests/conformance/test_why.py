@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -152,11 +153,12 @@ def test_each_situation_has_its_name(queue: Queue, reason: Reason) -> None:
     assert why.reason is reason, why
     assert {name: getattr(why.detail, name) for name in figures} == figures
     assert [word for word in words if word not in said] == [], said
-    if reason is Reason.LOCKED and session is not None and why.detail.held_by:
-        # MariaDB does not tell whose rows they are, only who holds some; its view may be a moment old.
-        exactly = why.detail.held_by[0].rows is not None
-        assert (session in {each.session for each in why.detail.held_by}) or not exactly
-        assert exactly == (queue.db.kind == "postgres" or queue.db.name == "mysql")
+    if reason is Reason.LOCKED:
+        (holder,) = why.detail.held_by
+        assert holder.session == (session or os.getpid())
+        assert holder.rows == (2 if session else None)
+        assert str(holder.session) in why.answer
+        assert f"dibs locks {Q} --kill {holder.session}" in said
 
 
 def test_upkeep_that_runs_is_told_from_one_that_does_not(queue: Queue) -> None:
@@ -265,7 +267,8 @@ def test_table_that_is_locked_as_a_whole(locking: Queue) -> None:
     with locking.transaction() as connection:
         connection.answer(Execute("LOCK TABLE dibs_jobs IN ACCESS EXCLUSIVE MODE", {}))
         with promptly(12):
-            assert locking.app.why(Q).reason is Reason.LOCKED
+            why = locking.app.why(Q)
+        assert (why.reason, [holder.session for holder in why.detail.held_by]) == (Reason.LOCKED, [connection.session])
 
 
 def test_a_lock_that_keeps_workers_from_the_register(queue: Queue) -> None:

@@ -141,6 +141,9 @@ class InnoDB(Dialect):
                 f"the table {table} is in {engine}, which has no row locks: ALTER TABLE {table} ENGINE = InnoDB"
             )
 
+    def database_of(self, schema: str) -> str | None:
+        return None if schema == self.schema else schema
+
     # The view knows of roles, too. What one may delete it does not say, so that is asked for without being done.
     MAY: ClassVar[str] = """
         SELECT 1 FROM information_schema.columns

@@ -6,7 +6,7 @@ claim does. No view of locks tells that: who skips waits for nobody, and a row l
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any, ClassVar, NamedTuple
 
@@ -14,7 +14,6 @@ from dibs.dialects.spelling import Spelling
 from dibs.jobs import Lane
 from dibs.ops import Op, fetch
 from dibs.states import State
-from dibs.why import HeldBy
 
 
 class Due(NamedTuple):
@@ -92,11 +91,6 @@ class Reasons(Spelling):
             return set()
         rows = yield from fetch(self.STATUSES, ids=self.ids(sorted(missing)))
         return {job_id for job_id, status in rows if status == State.READY}
-
-    def lock_holders(self, job_ids: Sequence[int]) -> Op[list[HeldBy]]:
-        """Return whose transactions hold these rows, as far as a cheap look can tell. May lack a privilege."""
-        yield from ()
-        return []
 
     RUNNING_OF: ClassVar[str] = """
         SELECT id, lease_owner, lease_until, CASE WHEN lease_until < {now} THEN 1 ELSE 0 END, started_at
