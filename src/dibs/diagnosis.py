@@ -79,6 +79,8 @@ class _Look:
             if name == queue:
                 f.paused_at, f.paused_by = at, by
         self._read_workers()
+        if not dialect.one_writer:
+            store.run_undone(dialect.touch)
         self._read_waiting()
         self._read_running()
         if f.expired:

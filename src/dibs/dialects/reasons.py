@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from dibs.dialects.spelling import Spelling
 from dibs.jobs import Lane
-from dibs.ops import Op, fetch
+from dibs.ops import Op, execute, fetch
 from dibs.states import State
 
 
@@ -83,8 +83,21 @@ class Reasons(Spelling):
     )
     STATUSES: ClassVar[str] = "SELECT id, status FROM dibs_jobs WHERE id {in_ids}"
 
+    TOUCH: ClassVar[str] = "SELECT id FROM dibs_jobs WHERE id > 0 ORDER BY id LIMIT 1"
+
+    def touch(self) -> Op[None]:
+        """Read a job, any; where somebody has the whole table that is soon known."""
+        for statement in self.hurry:
+            yield from execute(statement)
+        yield from fetch(self.TOUCH)
+
     def held(self, job_ids: Collection[int]) -> Op[set[int]]:
-        """Return which of these jobs are ready and held by others' transactions. Locks the rest until this one ends."""
+        """Return which of these jobs are ready and held by others' transactions. Locks the rest until this one ends.
+
+        On a connection that is closed afterwards, as `touch`: both have it wait for a table no longer than a moment.
+        """
+        for statement in self.hurry:
+            yield from execute(statement)
         free = {row[0] for row in (yield from fetch(self.LOCK_DUE, ids=self.ids(job_ids)))}
         missing = set(job_ids) - free
         if not missing:
