@@ -20,9 +20,9 @@ from dibs.jobs import Claim, Lane
 from dibs.ops import Op, Value
 from dibs.store import Store
 from dibs.worker.health import Beat
-from dibs.worker.holders import lose
 from dibs.worker.leases import renew_late
 from dibs.worker.lookout import Lookout
+from dibs.worker.losing import lose
 from dibs.worker.outage import Outage
 from dibs.worker.polls import EmptyPolls
 from dibs.worker.progress import EVERY, write_progress
