@@ -188,16 +188,26 @@ def other(request: pytest.FixtureRequest, queue: Queue, monkeypatch: pytest.Monk
             there.close()
             there.db.close()
         return
+    with near_by(queue) as there:
+        yield there
+
+
+@contextmanager
+def near_by(queue: Queue) -> Iterator[Queue]:
+    """Another queue's tables in the same database."""
     there = Queue(queue.db)
-    there.app = (
-        Dibs(queue.db.url, schema="other") if queue.db.kind == "postgres" else Dibs(queue.db.url, prefix="other_")
-    )
+    where = {"schema": "other"} if queue.db.kind == "postgres" else {"prefix": "other_"}
+    there.app = Dibs(queue.db.url, schema=where.get("schema"), prefix=where.get("prefix", ""))
     there.dialect, there.store = there.app.dialect, there.app.store
     there.app.migrate()
     yield there
-    for table in ("dibs_jobs", "dibs_workers"):
-        execute(there, f"DELETE FROM {table}")
+    clear(there)
     there.close()
+
+
+def clear(queue: Queue) -> None:
+    for table in ("dibs_jobs", "dibs_workers"):
+        execute(queue, f"DELETE FROM {table}")
 
 
 def execute(queue: Queue, sql: str, **values: Any) -> None:
@@ -339,24 +349,45 @@ def write(queue: Queue, jobs: list[tuple[str, str, int]]) -> None:
         names = [f"v{number}_{place}" for place in range(len(columns))]
         values |= dict(zip(names, columns, strict=True))
         rows.append(f"('{{}}', '{PAST}', {', '.join(':' + name for name in names)})")
-    queue.execute(
+    execute(
+        queue,
         "INSERT INTO dibs_jobs (payload, created_at, queue, task, priority, status, run_at, attempts, lease_until, lease_owner, "
         f"started_at, finished_at, expires_at) VALUES {', '.join(rows)}",
         **values,
     )
 
 
+#: What there is of the queue near by: tasks that a worker there knows (None: there is no worker), and whether a job is due.
+THERE: list[tuple[list[str] | None, bool]] = [([T], False), (["other"], False), (None, True), ([T], True)]
+
+
+def is_elsewhere(kinds: list[str], serving: list[list[str]], tasks: list[str] | None, job: bool) -> bool:
+    """Is the other half of this queue there? All jobs are equally old: a place with any of the queue has its own producer."""
+    due = [task for task, kind in ((T, "due"), ("x", "strange")) if kind in kinds]
+    if due:
+        return not serving and not job and tasks is not None and bool({*due} & {*tasks})
+    if kinds:
+        return False
+    if serving:
+        return job and tasks is None and any(T in known for known in serving)
+    return job or tasks is not None
+
+
 def expected(
-    kinds: list[str], locked: int, workers: list[tuple[list[str] | None, list[str]]], paused: bool
+    kinds: list[str],
+    locked: int,
+    workers: list[tuple[list[str] | None, list[str]]],
+    paused: bool,
+    there: tuple[list[str] | None, bool],
 ) -> list[str]:
-    """Return all reasons that hold for a queue, by the issue's own words and order."""
+    """Return all reasons that hold for a queue, by the words and the order of docs/why.md."""
     has = {kind: kinds.count(kind) for kind in KINDS}
     serving = [tasks for queues, tasks in workers if queues is None or Q in queues]
     due = has["due"] + has["strange"]
     waits = due + has["later"] + has["again"]
     runs = has["runs"] + has["began"]
     strange = [task for task, kind in ((T, "due"), ("x", "strange")) if has[kind] and serving]
-    reasons = []
+    reasons = ["misdirected"] * is_elsewhere(kinds, serving, *there)
     if paused:
         reasons.append("paused")
     if has["began"]:
@@ -384,32 +415,40 @@ def expected(
 
 def test_no_wrong_reason_in_random_states(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fifty states on each database: rows of all kinds in this queue and in another one, some held by somebody, workers that
-    serve it, or know the tasks, or do not."""
+    serve it, or know the tasks, or do not; jobs and workers of a queue of that name near by."""
     monkeypatch.setattr(elsewhere, "MOST_DATABASES", 1)  # others' are in no state of interest, and there may be many
     monkeypatch.setattr(elsewhere, "MOST_PLACES", 2)
-    for seed in range(50):
-        dice = random.Random(f"{queue.db.name} {seed}")
-        queue.db.empty()
-        kinds = [kind for kind in KINDS if dice.random() < 0.2 for _ in range(dice.randint(1, 2))]
-        others = [kind for kind in KINDS if dice.random() < 0.3]
-        workers = dice.sample(WORKERS, dice.randint(0, 2))
-        paused, holds = dice.random() < 0.15, dice.random() < 0.5
-        jobs = [(Q, kind, dice.randint(0, 1)) for kind in kinds] + [("e", kind, 0) for kind in others]
-        if jobs:
-            write(queue, jobs)
-        for number, (queues, tasks) in enumerate(workers):
-            register(queue, f"worker {number}", queues=queues, tasks=tasks)
-        if paused:
-            queue.app.pause(Q)
-        due = [
-            row[0]
-            for row in queue.fetch(
-                "SELECT id FROM dibs_jobs WHERE queue = :queue AND status = 'ready' AND run_at < '2002-01-01'", queue=Q
-            )
-        ]
-        mine = dice.sample(due, dice.randint(1, len(due))) if holds and due and queue.db.locks_rows else []
-        with ExitStack() as stack:
-            if mine:
-                stack.enter_context(held(queue, *mine))
-            why: Why = queue.app.why(Q)
-        assert [why.reason, *why.also] == expected(kinds, len(mine), workers, paused), (seed, kinds, workers, mine, why)
+    with near_by(queue) as other:
+        for seed in range(50):
+            a_random_state(queue, other, random.Random(f"{queue.db.name} {seed}"))
+
+
+def a_random_state(queue: Queue, other: Queue, dice: random.Random) -> None:
+    queue.db.empty()
+    kinds = [kind for kind in KINDS if dice.random() < 0.2 for _ in range(dice.randint(1, 2))]
+    others = [kind for kind in KINDS if dice.random() < 0.3]
+    workers = dice.sample(WORKERS, dice.randint(0, 2))
+    paused, holds = dice.random() < 0.15, dice.random() < 0.5
+    there = dice.choice(THERE) if dice.random() < 0.6 else (None, False)
+    jobs = [(Q, kind, dice.randint(0, 1)) for kind in kinds] + [("e", kind, 0) for kind in others]
+    if jobs:
+        write(queue, jobs)
+    for number, (queues, tasks) in enumerate(workers):
+        register(queue, f"worker {number}", queues=queues, tasks=tasks)
+    if paused:
+        queue.app.pause(Q)
+    if there[0] is not None:
+        register(other, tasks=there[0])
+    if there[1]:
+        write(other, [(Q, "due", 0)])
+    find = "SELECT id FROM dibs_jobs WHERE queue = :queue AND status = 'ready' AND run_at < '2002-01-01'"
+    due = [row[0] for row in queue.fetch(find, queue=Q)]
+    mine = dice.sample(due, dice.randint(1, len(due))) if holds and due and queue.db.locks_rows else []
+    with ExitStack() as stack:
+        if mine:
+            stack.enter_context(held(queue, *mine))
+        why: Why = queue.app.why(Q)
+    wanted = expected(kinds, len(mine), workers, paused, there)
+    assert [why.reason, *why.also] == wanted, (kinds, workers, there, mine, why)
+    if there != (None, False):
+        clear(other)
