@@ -29,7 +29,7 @@ from dibs.why import Elsewhere, Half, are_halves
 T = TypeVar("T")
 
 #: Places that are looked into in a database, and other databases, each of which takes a connection; and for how long
-#: (seconds) new ones are begun with.
+#: (seconds) all of that may take, roughly.
 MOST_PLACES = 50
 MOST_DATABASES = 20
 LONGEST = 3.0
@@ -53,6 +53,8 @@ def other_halves(app: Connections, queue: str, here: Half) -> list[Elsewhere]:
     for database, ask in _databases(app, end):
         places = ask(partial(app.dialect.places, database is None)) or []
         for schema, prefix in places[:MOST_PLACES]:
+            if time.monotonic() > end:
+                break
             try:
                 dialect = type(app.dialect)(schema, prefix_of(prefix))
             except InvalidArgument:

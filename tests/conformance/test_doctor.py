@@ -242,7 +242,7 @@ def test_prepared_transaction(own: Database) -> None:
     finally:
         rollback = f"ROLLBACK PREPARED '{name}'" if own.kind == "postgres" else f"XA ROLLBACK '{name}'"
         wait_for(lambda: own.execute(rollback) <= 0, what="it to be rolled back")
-    assert look(own, Limits(snapshot=60)) == {}
+    assert look(own) == {}
 
 
 def test_history_that_grows(own: Database) -> None:
@@ -258,8 +258,9 @@ def test_history_that_grows(own: Database) -> None:
             own.execute("UPDATE dibs_meta SET value = TRIM(value)")
         found = wait_for(lambda: look(own, Limits(history=100)).get("old snapshots"), what="the history to be long")
         assert found is not None
-        assert re.search(r"session \d+, .*, idle in transaction, since \d+ s; history list of \d+", found.found)
-        assert found.fix.startswith("KILL ")
+        # Where other tests have older ones on this server it is one of theirs.
+        assert re.search(r"session \d+, .*, since \d+ s; history list of \d+", found.found)
+        assert "KILL " in found.fix or "XA ROLLBACK" in found.fix
     finally:
         holder.rollback()
         holder.close()

@@ -147,7 +147,7 @@ SITUATIONS: dict[Reason, tuple[Situation, dict[str, object], tuple[str, ...]]] =
 def test_each_situation_has_its_name(queue: Queue, reason: Reason) -> None:
     """What is staged is what is answered, with the figures behind it, in words, and with the next step."""
     stage, figures, words = SITUATIONS[reason]
-    with stage(queue) or nullcontext() as session, promptly(5):
+    with stage(queue) or nullcontext() as session, promptly(15 if reason is Reason.LOCKED else 8):
         why = queue.app.why(Q)
     said = " ".join([why.answer, *why.next])
     assert why.reason is reason, why
@@ -181,6 +181,7 @@ def other(request: pytest.FixtureRequest, queue: Queue, monkeypatch: pytest.Monk
             pytest.skip("there is no server that would know of another file")
         monkeypatch.setattr(elsewhere, "MOST_DATABASES", 100)  # other tests have theirs on this server
         monkeypatch.setattr(elsewhere, "MOST_PLACES", 500)
+        monkeypatch.setattr(elsewhere, "LONGEST", 20.0)
         with new_database(queue.db.name) as url:
             there = Queue(Database(queue.db.name, url))
             there.app.migrate()
@@ -276,7 +277,7 @@ def test_table_that_is_locked_as_a_whole(locking: Queue) -> None:
     with locking.transaction() as connection:
         lock = "LOCK TABLE dibs_jobs IN ACCESS EXCLUSIVE MODE" if postgres else "LOCK TABLES dibs_jobs WRITE"
         connection.answer(Execute(lock, {}))
-        with promptly(6):
+        with promptly(10):
             why = locking.app.why(Q)
         assert (why.reason, why.also, why.detail.serving) == (Reason.LOCKED, [], None)
         if locking.db.name.startswith(
