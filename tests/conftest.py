@@ -23,6 +23,7 @@ DIFFERING = ("test_acceptance", "test_backlog", "test_facts", "test_outage", "te
 ON_ONE_VERSION = (
     "anomaly",
     "conformance/test_doctor.py",
+    "conformance/test_why",
     "contrib/django",
     "testing",
     *(

@@ -6,16 +6,19 @@ claim does, in a transaction that is rolled back at once.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 
-from dibs.dialects.dialect import Dialect
-from dibs.errors import DatabaseError, DatabaseUnavailable, InvalidArgument, ReadOnlyDatabase
+from dibs.connections import Connections
+from dibs.elsewhere import other_halves
+from dibs.errors import DatabaseError, DatabaseUnavailable, ReadOnlyDatabase
+from dibs.holders import LockHolder
 from dibs.jobs import Lane
+from dibs.looking import look
 from dibs.register import WorkerRecord, alive
-from dibs.settings import prefix_of
-from dibs.store import RowLocked, Store
-from dibs.why import UPKEEP_LATE, Elsewhere, Figures, HeldBy, Why, answered
+from dibs.store import RowLocked
+from dibs.why import UPKEEP_LATE, Figures, Half, Why, answered
 
 #: Jobs of one lane that are looked at, and lanes.
 MOST_OF_LANE = 500
@@ -26,31 +29,30 @@ MOST_RUNNING = 1_000
 MOST_ENDED = 10_000
 MOST_NEW = 500
 
-#: Rows that are tried whether others hold them, and of these the ones whose holders are looked for.
+#: Rows that are tried whether others hold them, and holders that are named.
 MOST_TRIED = 500
-MOST_HELD = 100
-
-#: Other schemas and prefixes that are looked into.
-MOST_PLACES = 20
+MOST_HOLDERS = 5
 
 #: Where there is one writer at a time: for so long (seconds) it is tried to write.
 WRITER_WAITS = 0.5
 
 
-def why(store: Store, queue: str, database: str) -> Why:
+def why(app: Connections, queue: str) -> Why:
     """Return why nothing of this queue is being claimed. Raises DatabaseError, or SchemaError, where it can't be asked."""
-    return answered(queue, database, _Look(store, queue).figures())
+    return answered(queue, str(app.url), _Look(app, queue).figures())
 
 
 class _Look:
-    def __init__(self, store: Store, queue: str) -> None:
-        self._store = store
-        self._dialect = store.dialect
+    def __init__(self, app: Connections, queue: str) -> None:
+        self._app = app
+        self._store = app.store
+        self._dialect = app.dialect
         self._queue = queue
         self._figures = Figures()
         self._serving: list[WorkerRecord] | None = None
         self._alive_since: datetime | None = None  # the oldest worker that is
         self._tasks: dict[str, list[int]] = {}  # due jobs, by task
+        self._enqueued: datetime | None = None  # when the newest job of the queue was
 
     def figures(self) -> Figures:
         """Read all there is."""
@@ -59,8 +61,15 @@ class _Look:
         except ReadOnlyDatabase as error:
             return Figures(replica=str(error))
         except RowLocked:
-            self._figures.table_locked = True
+            self._lock_of_all()
         return self._figures
+
+    def _lock_of_all(self) -> None:
+        """Take note that somebody has a whole table, or the whole file. A worker that has just begun can't register then."""
+        f = self._figures
+        f.table_locked, f.held_by = True, self._holders()
+        if not f.serving:
+            f.workers = f.serving = self._serving = None
 
     def _read(self) -> None:
         f, store, dialect, queue = self._figures, self._store, self._dialect, self._queue
@@ -70,18 +79,20 @@ class _Look:
             if name == queue:
                 f.paused_at, f.paused_by = at, by
         self._read_workers()
+        if not dialect.one_writer:
+            store.run_undone(dialect.touch)
         self._read_waiting()
         self._read_running()
         if f.expired:
             # A worker that has just begun has not had the time to look.
             late = (now - max(next_expiry, self._alive_since or next_expiry)).total_seconds()
             f.upkeep_late = round(late, 3) if late > UPKEEP_LATE else None
-        started = store.run(partial(dialect.newest_start, queue, limit=MOST_NEW), haste=True)
+        started, self._enqueued = store.run(partial(dialect.newest_of, queue, limit=MOST_NEW), haste=True)
         f.claimed_at = max((at for at in (f.claimed_at, started) if at is not None), default=None)
         f.failed, f.last_failed_at, f.others_done = store.run(
             partial(dialect.failed_of, queue, limit=MOST_ENDED), haste=True
         )
-        if self._tasks:
+        if self._tasks or (dialect.one_writer and not f.serving):
             self._read_locks()
         self._look_elsewhere()
 
@@ -145,68 +156,32 @@ class _Look:
         try:
             held = sorted(self._store.run_undone(lambda: dialect.held(ids), patience=patience))
         except RowLocked:
-            held = ids  # by whoever locks the whole
+            self._lock_of_all()
+            f.locked = len(ids)
+            return
         f.locked = len(held)
         if held:
-            f.held_by = self._holders(held[:MOST_HELD])
+            f.held_by = self._holders()
 
-    def _holders(self, held: list[int]) -> list[HeldBy]:
+    def _holders(self) -> list[LockHolder]:
+        """Return who holds the queue's rows, or whole tables: those with most rows first."""
         try:
-            found = self._store.run(lambda: self._dialect.lock_holders(held), persistent=False)
-        except DatabaseUnavailable:
-            raise
+            found = look(self._app, self._queue).holders
         except DatabaseError:
-            return []  # a privilege is missing
-        return found[:5]
+            return []  # it is only not known then
+        return sorted(found, key=lambda holder: (-len(holder.tables), -(holder.rows or 0)))[:MOST_HOLDERS]
 
     # -- other places ------------------------------------------------------------------------------------
 
     def _look_elsewhere(self) -> None:
-        """Find out whether the other half of this queue is under another schema or prefix.
-
-        Two programs may have queues of one name side by side, so it is only said where what is missing here is there:
-        jobs wait here, nobody serves them, and a worker elsewhere serves the queue and knows their task; or nothing is here,
-        and jobs wait elsewhere that nobody there serves, of a task that workers here know, if there are any.
-        """
+        """Find out whether the other half of this queue is in another place, where something is missing in this one."""
         f = self._figures
-        if self._serving is None or ((f.due or f.scheduled or f.retrying or f.running or f.expired) and self._serving):
+        others = f.scheduled or f.retrying or f.running or f.expired
+        if self._serving is None or (self._serving if f.due else others):
             return
-        try:
-            places = self._store.run(self._dialect.places, persistent=False)
-        except DatabaseUnavailable:
-            raise
-        except DatabaseError:
-            return
-        for schema, prefix in places[:MOST_PLACES]:
-            try:
-                there = type(self._dialect)(schema, prefix_of(prefix))
-                found = self._other_half(there)
-            except DatabaseUnavailable:
-                raise
-            except (DatabaseError, InvalidArgument):
-                continue  # not to be read, or no tables of dibs after all
-            if found is not None:
-                f.elsewhere.append(found)
-
-    def _other_half(self, there: Dialect) -> Elsewhere | None:
-        f, store, queue = self._figures, self._store, self._queue
-        seen = alive(store.run(there.workers, persistent=False))
-        serve = [worker for worker in seen if worker.serves(queue) is not False]
-        lanes = store.run(lambda: there.lanes([queue]), persistent=False)[-5:]
-        waiting = [
-            job for lane in lanes for job in store.run(partial(there.due_now, lane, limit=100), persistent=False)
-        ]
-        found = Elsewhere(schema=there.schema, prefix=there.prefix, waiting=len(waiting), workers=len(serve))
-        if f.due or f.scheduled or f.retrying:  # nobody serves it here
-            known = any(worker.knows(task) for worker in serve for task in self._tasks)
-            return found if known and not self._serving else None
-        if f.running or f.expired:
-            return None
-        if self._serving:  # nothing is here
-            known = any(worker.knows(job.task) for worker in self._serving for job in waiting)
-            return found if known and not serve else None
-        named = any(worker.queues is not None for worker in serve)
-        return found if waiting or named else None
+        here = Half(f.due, f.oldest_due_at, frozenset(self._tasks), tuple(self._serving), self._enqueued)
+        with suppress(DatabaseError):  # no further connection is to be had: then this is not known
+            f.elsewhere = other_halves(self._app, self._queue, here)
 
 
 def _earlier(one: datetime | None, other: datetime | None) -> datetime | None:

@@ -38,7 +38,8 @@ class Report(msgspec.Struct, frozen=True):
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """From where on the doctor warns. Durations are seconds.
 
-    - `snapshot`: how old a transaction or snapshot may be. `history`: undone versions of rows that wait to be cleaned.
+    - `snapshot`: how old a transaction or snapshot may be, or for how long nobody may read a replication slot. `history`:
+      of how many transactions old versions of rows may wait to be cleaned away. `wal`: bytes kept for a slot nobody reads.
     - `dead`: dead rows of a table; and they are more than those that live.
     - `short`: what cuts statements or sessions short before. `busy`: the share of the server's connections in use.
     - `clock`: difference between this machine's clock and the database's.
@@ -49,6 +50,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     snapshot: float = 300.0
     history: int = 1_000_000
+    wal: int = 2**30
     dead: int = 10_000
     short: float = 5.0
     busy: float = 0.9

@@ -220,6 +220,47 @@ def _worker_of(session: Session, workers: list[WorkerRecord], host: str) -> str 
     return None
 
 
+def described(holder: LockHolder) -> str:
+    """Return in a line who it is, what it holds, what it does, and since when."""
+    return f"{_who(holder)} {_what(holder)}, {holder.state}{_since(holder)}"
+
+
+def _who(holder: LockHolder) -> str:
+    if holder.worker:
+        return f"worker {holder.worker} (session {holder.session})"
+    if holder.kind == "worker":
+        return f"dibs' own session {holder.session}"
+    if holder.prepared is not None:
+        return f"prepared transaction {holder.prepared}"
+    return f"{'process' if holder.kind == 'process' else 'session'} {holder.session}"
+
+
+def _what(holder: LockHolder) -> str:
+    if holder.rows:
+        return f"holds {_jobs(holder.rows)}"
+    if holder.kind == "process":
+        return "keeps all others from writing"
+    if any(table.endswith("(waiting)") for table in holder.tables):
+        return "stands in line for a whole table, and others behind it"
+    if holder.tables:
+        return "holds a whole table"
+    if holder.blocks:
+        return "is waited for"
+    if holder.certain:
+        return "has written and not committed, perhaps new jobs or keys"
+    return "may hold jobs"
+
+
+def _since(holder: LockHolder) -> str:
+    if holder.since is None or holder.seconds is None:
+        return ""
+    return f", open for {holder.seconds:,.0f} s, since {holder.since:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _jobs(number: int) -> str:
+    return f"{number:,} job{'s' * (number != 1)}"
+
+
 def shortened(query: str | None) -> str | None:
     """Return a statement on one line, cut, and without passwords.
 

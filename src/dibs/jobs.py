@@ -154,7 +154,7 @@ class Renewal(NamedTuple):
     cancelling: set[int]
 
 
-class Holder(NamedTuple):
+class Owner(NamedTuple):
     """What a job is, and the worker that has it or was the last to have it; None where a lease ran out since."""
 
     status: State

@@ -16,7 +16,14 @@ from dibs.bindings import connector
 from dibs.bindings.file_locks import end_process, openers
 from dibs.connections import Connections
 from dibs.dialects.locks import ROWS_OUT_OF_REACH, Question
-from dibs.errors import DatabaseError, DatabaseUnavailable, InvalidArgument
+from dibs.errors import (
+    DatabaseError,
+    DatabaseUnavailable,
+    InvalidArgument,
+    MissingPrivilege,
+    ReadOnlyDatabase,
+    SchemaError,
+)
 from dibs.holders import Found, LockReport, RowsHeld, Who, report
 from dibs.store import RowLocked, Store
 
@@ -39,6 +46,8 @@ def look(app: Connections, queue: str | None) -> LockReport:
         if app.dialect.finds_by_waiting:
             find = partial(_by_waiting, store, queue)
             found.append(_ask(find, "who holds which rows can't be found without that GRANT", ROWS_OUT_OF_REACH))
+        if any(ROWS_OUT_OF_REACH in each.notes for each in found) and not any(_has_table(each) for each in found):
+            found.append(Found(notes=[app.dialect.to_be_told_of_tables] * bool(app.dialect.to_be_told_of_tables)))
         if not any(each.counted for each in found):
             found.append(_ask(partial(_unseen, store, queue), "", ""))
         if app.dialect.one_writer:
@@ -48,6 +57,10 @@ def look(app: Connections, queue: str | None) -> LockReport:
         except DatabaseError:
             workers = []  # without its register it is only not known which worker it is
         return report(found, workers, queue=queue, host=socket.gethostname()[:255])
+
+
+def _has_table(found: Found) -> bool:
+    return any(lock.strong for lock in found.tables)
 
 
 def end(app: Connections, session: int) -> bool:
@@ -79,12 +92,17 @@ def _ask(find: Callable[[], Found], lacks: str, locked: str) -> Found:
     """Return what was found; or a note why nothing was, so that the other questions are answered all the same."""
     try:
         return find()
-    except DatabaseUnavailable:
+    except (
+        DatabaseUnavailable,
+        ReadOnlyDatabase,
+        SchemaError,
+    ):  # a replica, or without dibs' tables: nobody claims there
         raise
     except RowLocked:
         return Found(notes=[locked or lacks] if locked or lacks else [], complete=False)
     except DatabaseError as error:
-        return Found(notes=[lacks if "GRANT" in lacks else f"{lacks} ({error})"] if lacks else [], complete=not lacks)
+        said = lacks if "GRANT" in lacks and isinstance(error, MissingPrivilege) else f"{lacks} ({error})"
+        return Found(notes=[said] if lacks else [], complete=not lacks)
 
 
 def _unseen(store: Store, queue: str | None) -> Found:

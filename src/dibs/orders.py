@@ -78,7 +78,7 @@ class Orders(Registry, Connections):
         DatabaseUnavailable, SchemaError or DatabaseError; a replica is an answer (`misdirected`) and no error.
         """
         queue = name(queue, "queue", longest=LONGEST_QUEUE)
-        return why(self.store, queue, str(self.url))
+        return why(self, queue)
 
     def locks(self, queue: str | None = None) -> LockReport:
         """Return who holds rows of jobs (of one queue, if you name it) or blocks dibs' statements, and what would end it.

@@ -9,8 +9,12 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from enum import StrEnum
 from shlex import quote
+from typing import NamedTuple
 
 import msgspec
+
+from dibs.holders import LockHolder, described
+from dibs.register import WorkerRecord
 
 
 class Reason(StrEnum):
@@ -38,30 +42,55 @@ UPKEEP_LATE = 30.0
 
 
 class Elsewhere(msgspec.Struct, frozen=True, kw_only=True):
-    """Another queue's tables in the same database: what of this queue's name is there.
+    """Another place on the same server: what of this queue's name is there.
 
-    `waiting` counts its ready jobs (a few are looked at), `workers` those alive there that serve it.
+    `database` is None where that is the same one. `waiting` counts its due jobs (a few are looked at), `workers` those alive
+    there that serve it.
     """
 
+    database: str | None = None
     schema: str
     prefix: str
     waiting: int
     workers: int
 
 
-class HeldBy(msgspec.Struct, frozen=True, kw_only=True):
-    """A session whose transaction holds rows: its number (pid, or connection id), who it is, what it does, since when.
+class Half(NamedTuple):
+    """What is in one place of a queue: due jobs, since when and of which tasks; who serves it; when it last got a job."""
 
-    `rows` is None where the database does not count them, and then it may hold rows of other tables only.
-    """
-
-    session: int
-    user: str | None
-    application: str | None
-    address: str | None
-    state: str | None
+    waiting: int
     since: datetime | None
-    rows: int | None
+    tasks: frozenset[str]
+    serving: tuple[WorkerRecord, ...]
+    enqueued: datetime | None
+
+
+def are_halves(here: Half, there: Half) -> bool:
+    """Do jobs and workers of one queue seem to be apart: one in this place, one in that?
+
+    Two programs may have queues of one name side by side, on one server. So what is missing here must be there, and fit: a
+    worker that knows the task. And a place that has got a job of the queue since the other one's began to wait has a
+    producer of its own: it is a queue of its own, whose workers are busy, or down.
+    """
+    if here.waiting:
+        return not here.serving and _knows(there, here) and not _got_a_job_since(there, here.since)
+    if here.serving:
+        return (
+            bool(there.waiting)
+            and not there.serving
+            and _knows(here, there)
+            and not _got_a_job_since(here, there.since)
+        )
+    used = bool(there.waiting) or any(worker.queues is not None for worker in there.serving)
+    return used and not _got_a_job_since(here, there.enqueued or there.since)
+
+
+def _knows(served: Half, waiting: Half) -> bool:
+    return any(worker.knows(task) for worker in served.serving for task in waiting.tasks)
+
+
+def _got_a_job_since(half: Half, moment: datetime | None) -> bool:
+    return half.enqueued is not None and (moment is None or half.enqueued >= moment)
 
 
 class Figures(msgspec.Struct, kw_only=True):
@@ -73,7 +102,8 @@ class Figures(msgspec.Struct, kw_only=True):
       running workers renew theirs. `expired`: those whose lease is over, since `expired_since`.
     - `upkeep_late`: where leases are over, for how many seconds nobody has looked for such, though it was time; None: somebody
       does.
-    - `workers`: those alive; `serving`: those of them that serve the queue. None where the register can't be read.
+    - `workers`: those alive; `serving`: those of them that serve the queue. None where the register can't be read, or they
+      can't write to it.
     - `unknown_tasks`: tasks of due jobs that none of these knows.
     - `failed`: failed jobs that are kept; `others_done`: was any job of the queue done lately?
     """
@@ -83,7 +113,7 @@ class Figures(msgspec.Struct, kw_only=True):
     oldest_due_at: datetime | None = None
     locked: int = 0
     table_locked: bool = False
-    held_by: list[HeldBy] = []
+    held_by: list[LockHolder] = []
     running: int = 0
     lease_until: datetime | None = None
     last_lease_until: datetime | None = None
@@ -194,20 +224,28 @@ def _at(moment: datetime | None) -> str:
     return "an unknown time" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _holder(held: HeldBy) -> str:
-    said = [f"session {held.session}", *(part for part in (held.user, held.application, held.address) if part)]
-    what = f", {held.state}" if held.state else ""
-    since = f", its transaction open since {_at(held.since)}" if held.since else ""
-    return " ".join(said) + what + since
+def _holders(f: Figures) -> str:
+    if not f.held_by:
+        return "by whom, this user may not see or the database can't tell"
+    more = len(f.held_by) - 1
+    return described(f.held_by[0]) + (f"; and {more} more" if more else "")
+
+
+def _place(there: Elsewhere) -> str:
+    """Name a place; where a schema is a database, once.
+
+    >>> _place(Elsewhere(schema="shop", prefix="night_", waiting=0, workers=1))
+    "schema shop, prefix 'night_'"
+    """
+    database = f"database {there.database}, " * (there.database is not None)
+    schema = f"schema {there.schema}, " * (there.schema != there.database)
+    return f"{database}{schema}prefix {there.prefix!r}"
 
 
 def _misdirected(queue: str, f: Figures) -> str:
     if f.replica is not None:
         return f"this connection leads to a server that takes no writes: {f.replica}"
-    there = "; ".join(
-        f"schema {each.schema}, prefix {each.prefix!r}: {each.waiting} waiting, {each.workers} workers"
-        for each in f.elsewhere
-    )
+    there = "; ".join(f"{_place(each)}: {each.waiting} waiting, {each.workers} workers" for each in f.elsewhere)
     return f"jobs and workers of {queue} are not in the same tables, it seems: {there}"
 
 
@@ -245,23 +283,19 @@ def _unknown(queue: str, f: Figures) -> str:
 
 
 def _locked(queue: str, f: Figures) -> str:
-    if f.table_locked:
-        return f"a table that {queue} is in is locked as a whole: nothing can be claimed, nor read"
-    if f.held_by and f.held_by[0].rows is None:
-        who = f"; it may be {_holder(f.held_by[0])}"
-    else:
-        who = (
-            f" by {_holder(f.held_by[0])}"
-            if f.held_by
-            else "; by whom, this user may not see or the database can't tell"
-        )
-    return f"of {_jobs(f.due, f)} of {queue} that may run now {f.locked:,} {_verb(f.locked)} locked{who}"
+    if f.table_locked and not f.locked:
+        return f"a table that {queue} is in is locked as a whole, so nothing can be claimed: {_holders(f)}"
+    return f"of {_jobs(f.due, f)} of {queue} that may run now {f.locked:,} {_verb(f.locked)} locked: {_holders(f)}"
 
 
 def _then_locked(queue: str, f: Figures) -> list[str]:
+    ends = "end its session"
+    if f.held_by:
+        holder = f.held_by[0]
+        ends = holder.ends_with if holder.session is None else f"dibs locks {quote(queue)} --kill {holder.session}"
     return [
         f"see what it does, and what would end it: dibs locks {quote(queue)}",
-        "end that transaction: commit, roll back, or end its session; the jobs are claimed at once then",
+        f"end that transaction, and the jobs are claimed at once: commit, roll back, or {ends}",
     ]
 
 

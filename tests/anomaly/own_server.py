@@ -31,10 +31,10 @@ KEPT_BY_THE_SYSTEM = {
 
 
 @contextmanager
-def own_server(kind: str) -> Iterator[Server]:
+def own_server(kind: str, **options: str) -> Iterator[Server]:
     """Run a server with dibs' tables in its database; skip the test if there is none to be had."""
     try:
-        with running(kind, options=KEPT_BY_THE_SYSTEM[kind]) as server:
+        with running(kind, options={**KEPT_BY_THE_SYSTEM[kind], **options}) as server:
             Database(kind, server.url).app().migrate()
             yield server
     except Unavailable as unavailable:

@@ -142,6 +142,8 @@ def test_verify_through_a_pooler(db: Database, capsys: pytest.CaptureFixture[str
         checks = {check["name"]: check for check in ended.json["checks"]}
         assert (ended.code, [name for name in checks if checks[name]["outcome"] == "FAIL"]) == (0, [])
         assert "a pooler lends the sessions" in checks["server"]["evidence"]
+        doctor = Command(capsys)("doctor", "--url", through.url, "--json")
+        assert (doctor.code, [each["check"] for each in doctor.json["checks"] if each["why"]]) == (5, ["pooler"])
         assert left_on_sessions(through.url) == []
 
 

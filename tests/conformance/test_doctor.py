@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -214,23 +216,105 @@ def test_old_transaction(db: Database) -> None:
 
 def test_prepared_transaction(own: Database) -> None:
     """A prepared transaction whose session has gone is found, and how to end it."""
-    if own.kind != "mysql":
-        pytest.skip("the servers of the tests keep none")
+    if not own.locks_rows:
+        pytest.skip("it has no two-phase commit")
     holder = own.connect()
     name = f"dibs-{time.time_ns()}"
-    for statement in (f"XA START '{name}'", "DELETE FROM dibs_meta WHERE name = 'nothing'", job("status", "'ready'"), f"XA END '{name}'", f"XA PREPARE '{name}'"):  # fmt: skip
+    write = job("status", "'ready'").replace(PAST, FUTURE)
+    begin, end = (["BEGIN"], [f"PREPARE TRANSACTION '{name}'"])
+    if own.kind == "mysql":
+        begin, end = [f"XA START '{name}'"], [f"XA END '{name}'", f"XA PREPARE '{name}'"]
+    for statement in (*begin, write, *end):
         holder.answer(Execute(statement, {}))
     holder.close()
     try:
 
-        def fix() -> str:
-            seen = look(own, Limits(snapshot=0.01)).get("old snapshots")
-            return seen.fix if seen is not None and "XA ROLLBACK" in seen.fix else ""
+        def seen() -> Finding | None:
+            found = look(own, Limits(snapshot=0.01)).get("old snapshots")
+            return found if found is not None and "ROLLBACK" in found.fix else None
 
-        found = wait_for(fix, what="it to be seen without a session")
-        assert "XA RECOVER" in found
+        found = wait_for(seen, what="it to be seen without a session")
+        assert found is not None
+        if own.kind == "postgres":
+            assert (f"prepared transaction {name}, " in found.found, found.fix) == (True, f"ROLLBACK PREPARED '{name}'")
+        else:
+            assert "XA RECOVER" in found.fix
     finally:
-        wait_for(lambda: own.execute(f"XA ROLLBACK '{name}'") == 0, what="it to be rolled back")
+        rollback = f"ROLLBACK PREPARED '{name}'" if own.kind == "postgres" else f"XA ROLLBACK '{name}'"
+        wait_for(lambda: own.execute(rollback) <= 0, what="it to be rolled back")
+    assert look(own) == {}
+
+
+def test_history_that_grows(own: Database) -> None:
+    """Where old versions pile up, whoever they are kept for is named, however young."""
+    if own.kind != "mysql":
+        pytest.skip("there what is old is found by its age, and by dead rows")
+    holder = own.connect()
+    holder.answer(Execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ", {}))
+    holder.answer(Execute("START TRANSACTION WITH CONSISTENT SNAPSHOT", {}))
+    try:
+        for _ in range(60):
+            own.execute("UPDATE dibs_meta SET value = CONCAT(value, ' ')")
+            own.execute("UPDATE dibs_meta SET value = TRIM(value)")
+        found = wait_for(lambda: look(own, Limits(history=100)).get("old snapshots"), what="the history to be long")
+        assert found is not None
+        # Where other tests have older ones on this server it is one of theirs.
+        assert re.search(r"session \d+, .*, since \d+ s; history list of \d+", found.found)
+        assert "KILL " in found.fix or "XA ROLLBACK" in found.fix
+    finally:
+        holder.rollback()
+        holder.close()
+
+
+def test_deadlocks(own: Database) -> None:
+    """Those that the server has counted are told, and too many are a warning."""
+    if not own.locks_rows:
+        pytest.skip("one writer at a time: there are none")
+
+    def counted() -> int:
+        (found,) = (each for each in examine(own.app()).checks if each.check == "deadlocks")
+        return int(found.found.partition(" in ")[0].replace(",", ""))
+
+    before = counted()
+    own.execute("CREATE TABLE ledger (id integer PRIMARY KEY, number integer)")
+    own.execute("INSERT INTO ledger VALUES (1, 0), (2, 0)")
+    two = [own.connect(), own.connect()]
+    undone: list[Exception] = []
+
+    def write(who: int, row: int) -> None:
+        try:
+            two[who].answer(Execute("UPDATE ledger SET number = 1 WHERE id = :id", {"id": row}))
+        except Exception as error:
+            undone.append(error)
+            two[who].rollback()
+
+    for who in (0, 1):
+        if own.kind == "postgres":
+            two[who].answer(Execute("SET deadlock_timeout = '20ms'", {}))
+        two[who].begin()
+        write(who, who + 1)
+    threads = [threading.Thread(target=write, args=(who, 2 - who)) for who in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    for connection in two:
+        connection.close()
+    assert len(undone) == 1
+    wait_for(lambda: counted() > before, what="it to be counted")
+    found = look(own, Limits(deadlocks=1e-9))
+    assert "deadlocks" in found
+    assert "lock rows in one order" in found["deadlocks"].fix
+
+
+def test_time_zones_that_are_wanted(own: Database) -> None:
+    """Where the code around it asks the server for times in a zone, and the server knows none."""
+    app = own.app()
+    app.wants_zones = True
+    found = bad(examine(app))
+    empty = own.kind == "mysql" and own.fetch("SELECT CONVERT_TZ('2020-01-01', 'UTC', 'Europe/Berlin')") == [(None,)]
+    assert list(found) == ["time zones"] * empty
+    assert not found or "mysql_tzinfo_to_sql" in found["time zones"].fix
 
 
 def test_settings_of_a_database(own: Database) -> None:
@@ -242,7 +326,8 @@ def test_settings_of_a_database(own: Database) -> None:
         own.execute("ALTER TABLE dibs_queues ENGINE = MyISAM")
         found = look(own)
         assert list(found) == ["server"]
-        assert "ENGINE = InnoDB" in found["server"].found
+        own.execute(found["server"].fix)
+        assert look(own) == {}
         return
     database = urlsplit(own.url).path.strip("/")
     for setting, value, check in (
@@ -254,6 +339,14 @@ def test_settings_of_a_database(own: Database) -> None:
         found = look(own)
         assert list(found) == [check], setting
         own.execute(f"ALTER DATABASE {database} RESET {setting}")
+    own.execute(WORKER)
+    own.execute(f"ALTER DATABASE {database} CONNECTION LIMIT 5")
+    found = look(own)
+    assert list(found) == ["connections"]
+    assert "of this database's 5 in use" in found["connections"].found
+    own.execute(found["connections"].fix)
+    assert look(own) == {}
+    own.execute("DELETE FROM dibs_workers")
     own.execute("ALTER TABLE dibs_jobs SET (autovacuum_enabled = false)")
     found = look(own)
     assert list(found) == ["dead rows"]
@@ -289,9 +382,27 @@ def test_account_that_may_not_look(own: Database) -> None:
         fix = found["old snapshots"].fix
         assert fix.startswith("GRANT ")
         own.execute(fix)  # as whoever may
-        assert look(Database(own.name, url)) == {}
+        low = Database(own.name, url)
+        assert look(low) == {}
         assert report.worst is Level.WARN
         assert "secret" not in str(report)
+        own.execute(WORKER)
+        limit = "CONNECTION LIMIT 5" if own.kind == "postgres" else "WITH MAX_USER_CONNECTIONS 5"
+        own.execute(f"ALTER {'ROLE' if own.kind == 'postgres' else 'USER'} {user} {limit}")
+        found = look(low)
+        assert list(found) == ["connections"]
+        assert re.match(
+            r"\d of this (role|account)'s 5 in use; the registered workers may open 10", found["connections"].found
+        )
+        own.execute("DELETE FROM dibs_workers")
+        if own.kind == "postgres":
+            own.execute(f"REVOKE SELECT ON dibs_jobs FROM {user}")
+        else:
+            own.execute(f"REVOKE ALL ON {parts.path.strip('/')}.* FROM {user}")
+            own.execute(f"GRANT ALL ON {parts.path.strip('/')}.dibs_meta TO {user}")
+        fixes = {each.fix for each in look(low).values() if "may not be asked" in each.found}
+        assert any("SELECT ON" in fix and "dibs_jobs" in fix for fix in fixes), fixes
+        assert not any("pg_monitor" in fix or "PROCESS" in fix for fix in fixes), fixes
     finally:
         if own.kind == "postgres":
             own.execute(f"DROP OWNED BY {user}")

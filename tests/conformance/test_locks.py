@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
+from anomaly.own_server import own_server
 from commands import Command, environment
 from conftest import wait_for
-from databases import Database
+from databases import NAMES, Database
 from dibs import Dibs, LockHolder
 from dibs.bindings.binding import OwnConnection
 from dibs.holders import shortened
@@ -179,6 +181,73 @@ def test_long_update_and_definition_that_waits_for_it(db: Database) -> None:
     assert not app.end_holder(slow.session or 0)
 
 
+WHOLE_TABLE = {"postgres": "LOCK TABLE dibs_jobs IN SHARE MODE", "mysql": "LOCK TABLES dibs_jobs WRITE"}
+
+
+def test_whole_table(db: Database) -> None:
+    """Who has the whole table is named, and what ends it."""
+    if db.kind not in WHOLE_TABLE or db.name.startswith("mariadb"):
+        pytest.skip("it has no such lock, or does not tell: see the next test")
+    app = db.app()
+    job_ids(app, 1)
+    connection = db.connect()
+    connection.begin()
+    connection.answer(Execute(WHOLE_TABLE[db.kind], {}))
+    try:
+        (holder,) = app.locks("mail").holders
+        assert holder.session == connection.session
+        assert [each.endswith(" on dibs_jobs") for each in holder.tables] == [True]
+        assert app.end_holder(connection.session or 0)
+        wait_for(lambda: not app.locks().holders, what="the table to be free")
+    finally:
+        connection.close()
+
+
+@pytest.mark.skipif("mariadb" not in NAMES, reason="there is no MariaDB")
+def test_whole_table_of_which_the_server_does_not_tell(capsys: pytest.CaptureFixture[str]) -> None:
+    """MariaDB does not say whose a whole table is: then that is said, with what makes it tell, and that does."""
+    with own_server("mariadb") as server:
+        db = Database("mariadb", server.url)
+        app = db.app()
+        job_ids(app, 1)
+        with closing(db.connect()) as connection:
+            connection.answer(Execute("LOCK TABLES dibs_jobs WRITE", {}))
+            shown = Command(capsys)("locks", "mail", "--url", db.url)
+            assert (shown.out, "as far as can be seen, nobody holds rows of mail" in shown.err) == ("", True)
+            pasted = re.findall(
+                r"INSTALL SONAME '\w+'|UPDATE performance_schema.*'wait/lock/metadata/sql/mdl'", shown.err
+            )
+            assert len(pasted) == 2
+            ways = [pasted[1]]
+            try:
+                db.execute(pasted[0])
+                ways.insert(0, pasted[0].replace("INSTALL", "UNINSTALL"))
+            except Exception as error:  # this server has come without its plugins
+                assert "metadata_lock_info" in str(error)
+            connection.answer(Execute("UNLOCK TABLES", {}))
+            for way in ways:
+                if way == pasted[1]:
+                    db.execute(way)
+                for sql, held in (
+                    ("LOCK TABLES dibs_jobs WRITE", "SHARED NO READ WRITE on dibs_jobs"),
+                    ("FLUSH TABLES WITH READ LOCK", "BACKUP FTWRL. on all tables of the server"),
+                ):
+                    connection.answer(Execute(sql, {}))
+                    (holder,) = app.locks("mail").holders
+                    assert (holder.session, len(holder.tables)) == (connection.session, 1)
+                    assert re.fullmatch(held, holder.tables[0])
+                    connection.answer(Execute("UNLOCK TABLES", {}))
+                # As a dump without --single-transaction does it. Its lock looks like any reader's, until somebody waits.
+                connection.answer(Execute("LOCK TABLES dibs_jobs READ", {}))
+                with statement(db, "UPDATE dibs_jobs SET retention = 5") as behind:
+                    wait_for(
+                        lambda: [each.blocks for each in app.locks("mail").holders] == [[behind.session]], what=way
+                    )
+                connection.answer(Execute("UNLOCK TABLES", {}))
+                if way != pasted[1]:
+                    db.execute(way)
+
+
 def test_prepared_transaction(db: Database) -> None:
     """One that was prepared has no session: it is named with what ends it."""
     if not db.locks_rows:
@@ -207,23 +276,62 @@ def test_prepared_transaction(db: Database) -> None:
 
 
 def test_with_and_without_pgrowlocks(db: Database) -> None:
-    """Where the extension is there, and where it is not, the same holder has the same rows."""
+    """Where the extension is there, and where it is not: each kind of holder has the same rows, all at the same time; and who
+    waits for the whole table, behind whom nobody can see rows, has the same in his way."""
     if db.kind != "postgres" or not db.fetch("SELECT 1 FROM pg_available_extensions WHERE name = 'pgrowlocks'"):
         pytest.skip("it has no pgrowlocks")
     app = db.app()
-    ids = job_ids(app, 4)
-    with process(IDLE, db.url, f"{ids[1]}, {ids[2]}"):
-        without = app.locks()
-        assert any("CREATE EXTENSION pgrowlocks" in note for note in without.notes)
+    ids = job_ids(app, 7)
+    name = f"dibs-test-{uuid.uuid4().hex[:8]}"
+
+    def seen() -> tuple[list[object], list[str]]:
+        report = app.locks()
+        return [
+            (each.kind, each.session, each.worker, each.prepared, each.rows, each.jobs, each.waits_for, each.blocks)
+            for each in report.holders
+        ], report.notes
+
+    def both() -> list[object]:
+        without, notes = seen()
         db.execute("CREATE EXTENSION pgrowlocks")
         try:
-            with_it = app.locks()
+            with_it, others = seen()
         finally:
             db.execute("DROP EXTENSION pgrowlocks")
-    assert with_it.notes == []
-    found = [[(each.session, each.rows, each.jobs) for each in report.holders] for report in (without, with_it)]
-    assert found[0] == found[1]
-    assert found[0][0][1:] == (2, ids[1:3])
+        assert with_it == without
+        assert [note for note in notes if "CREATE EXTENSION pgrowlocks" not in note] == others
+        return without
+
+    with closing(db.connect()) as connection:
+        for sql in (
+            "BEGIN",
+            f"UPDATE dibs_jobs SET retention = 77 WHERE id = {ids[0]}",
+            f"PREPARE TRANSACTION '{name}'",
+        ):
+            connection.answer(Execute(sql, {}))
+    try:
+        with (
+            process(IDLE, db.url, f"{ids[1]}, {ids[2]}"),
+            statement(db, SLOW_UPDATE[db.kind].format(ids[3], ids[4])) as slow,
+        ):
+            wait_for(lambda: len(seen()[0]) == 3, what="the long UPDATE to have its row")
+            with process(IN_A_CLAIM, db.url) as worker:
+                os.kill(worker.pid, signal.SIGSTOP)
+                wait_for(lambda: len(seen()[0]) == 4, what="the worker to have stood still for long enough")
+                held = {(each[0], each[2], tuple(each[5])) for each in both()}  # type: ignore[index]
+            assert held == {
+                ("prepared", None, (ids[0],)),
+                ("transaction", None, (ids[1], ids[2])),
+                ("transaction", None, (ids[3],)),
+                ("worker", "the paused one", (ids[4], ids[5])),
+            }
+            with statement(db, "ALTER TABLE dibs_jobs ADD COLUMN dibs_test_extra integer") as alter:
+                stands = f"SELECT 1 FROM pg_locks WHERE NOT granted AND pid = {alter.session}"
+                wait_for(lambda: db.fetch(stands), what="it to wait")
+                found = {each[1]: each for each in both()}  # type: ignore[index]
+                assert slow.session in found[alter.session][6]  # type: ignore[index]
+    finally:
+        db.execute(f"ROLLBACK PREPARED '{name}'")
 
 
 def test_each_has_its_own_rows(db: Database) -> None:

@@ -196,7 +196,7 @@ class Statements:
         yield "the first that are due", lambda: self.dialect.due_now(Lane("q", 0), limit=BATCH), BATCH
         yield "the first that are not due yet", lambda: self.dialect.later(Lane("q", 0), limit=BATCH), 2 * BATCH
         yield "what has failed", lambda: self.dialect.failed_of("q", limit=BATCH), 4 * BATCH
-        yield "when a run began last", lambda: self.dialect.newest_start("q", limit=BATCH), 2 * BATCH
+        yield "when a run began last", lambda: self.dialect.newest_of("q", limit=BATCH), 2 * BATCH
         yield "what can be pruned", lambda: self.dialect.prunable(limit=BATCH), BATCH
 
     def by_id(self) -> Iterator[Case]:

@@ -63,7 +63,7 @@ def _open_in(file: Path) -> list[int]:
 
 
 def _process(pid: int) -> Session:
-    state, command, user = "writes", None, None
+    state, command, user = "in a transaction that writes", None, None
     with suppress(OSError):
         command = (PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
     with suppress(OSError, KeyError):

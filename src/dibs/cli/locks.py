@@ -8,12 +8,11 @@ from functools import partial
 import click
 
 from dibs.app import Dibs
-from dibs.cli.bulk import jobs
 from dibs.cli.options import json_option, pass_dibs, queue_name
 from dibs.cli.output import cell, print_json
 from dibs.cli.problems import WrongUsage
 from dibs.cli.watching import show, watch_option
-from dibs.holders import LockHolder, LockReport
+from dibs.holders import LockHolder, LockReport, described
 
 
 @click.command()
@@ -90,7 +89,7 @@ def _print_holder(holder: LockHolder, *, err: bool) -> None:
     if holder.wait:
         lines.append(f"wait      {holder.wait}")
     if holder.query:
-        lines.append(f"query     {holder.query}")
+        lines.append(f"{'command ' if holder.kind == 'process' else 'query   '}  {holder.query}")
     about = [
         f"{what} {value}"
         for what, value in (("user", holder.user), ("from", holder.client), ("as", holder.application))
@@ -102,43 +101,6 @@ def _print_holder(holder: LockHolder, *, err: bool) -> None:
         lines.append(f"end it    {holder.ends_with}")
     for number, line in enumerate(lines):
         click.echo(("    " if number else "") + cell(line), err=err)
-
-
-def described(holder: LockHolder) -> str:
-    """Return in a line who it is, what it holds, what it does, and since when."""
-    return f"{_who(holder)} {_what(holder)}, {holder.state}{_since(holder)}"
-
-
-def _who(holder: LockHolder) -> str:
-    if holder.worker:
-        return f"worker {holder.worker} (session {holder.session})"
-    if holder.kind == "worker":
-        return f"dibs' own session {holder.session}"
-    if holder.prepared is not None:
-        return f"prepared transaction {holder.prepared}"
-    return f"{'process' if holder.kind == 'process' else 'session'} {holder.session}"
-
-
-def _what(holder: LockHolder) -> str:
-    if holder.rows:
-        return f"holds {jobs(holder.rows)}"
-    if holder.kind == "process":
-        return "keeps all others from writing"
-    if any(table.endswith("(waiting)") for table in holder.tables):
-        return "stands in line for a whole table, and others behind it"
-    if holder.tables:
-        return "holds a whole table"
-    if holder.blocks:
-        return "is waited for"
-    if holder.certain:
-        return "has written and not committed, perhaps new jobs or keys"
-    return "may hold jobs"
-
-
-def _since(holder: LockHolder) -> str:
-    if holder.since is None or holder.seconds is None:
-        return ""
-    return f", open for {holder.seconds:,.0f} s, since {cell(holder.since)}"
 
 
 def _by_queue(holder: LockHolder) -> str:

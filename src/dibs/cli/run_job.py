@@ -15,12 +15,11 @@ import msgspec
 
 from dibs.app import Dibs
 from dibs.cli.apps import load, load_tasks
-from dibs.cli.locks import described
 from dibs.cli.logs import log_to_stderr
 from dibs.cli.options import app_option, job_id, json_option, place_of, url_option
 from dibs.cli.output import cell, print_json, printable
 from dibs.errors import DatabaseError, JobNotFound
-from dibs.holders import LockHolder
+from dibs.holders import LockHolder, described
 from dibs.jobs import JobRecord
 from dibs.states import State
 from dibs.worker.given import GivenWorker

@@ -11,6 +11,7 @@ import msgspec
 from dibs.app import Dibs
 from dibs.cli.options import json_option, pass_dibs, queue_argument
 from dibs.cli.output import cell, print_json, printable
+from dibs.holders import LockHolder, described
 from dibs.why import Why
 
 
@@ -57,6 +58,8 @@ def _figures(found: Why) -> dict[str, str]:
 
 
 def _item(each: Any) -> str:
+    if isinstance(each, LockHolder):
+        return described(each)
     if not isinstance(each, msgspec.Struct):
         return str(each)
     parts = ((name, getattr(each, name)) for name in each.__struct_fields__)

@@ -169,9 +169,6 @@ class Dialect(People, Here, Register, Depths, Reasons, Locks):
         """Return the statements that come before the first migration, such as making the schema."""
         return []
 
-    #: Has this session wait for a table's lock for a moment only, until the transaction or the session ends.
-    hurry: ClassVar[tuple[str, ...]] = ()
-
     def lock_migrations(self) -> Op[None]:
         """Wait until no other process migrates this schema."""
         yield from ()

@@ -133,13 +133,16 @@ class InnoDB(Dialect):
                 )
         if variables["log_bin"] == "ON" and variables.get("binlog_format") == "STATEMENT":
             raise UnsuitableDatabase(
-                "binlog_format = STATEMENT: it can't log what is written at READ COMMITTED. Set it to ROW or MIXED"
+                "binlog_format = STATEMENT can't log what is written at READ COMMITTED: SET GLOBAL binlog_format = ROW, or MIXED"
             )
         tables = tuple(f"{self.prefix}{table}" for table in TABLES)
         for table, engine in (yield from fetch(self.ENGINES, alone=True, schema=self.schema, tables=tables)):
             raise UnsuitableDatabase(
                 f"the table {table} is in {engine}, which has no row locks: ALTER TABLE {table} ENGINE = InnoDB"
             )
+
+    def database_of(self, schema: str) -> str | None:
+        return None if schema == self.schema else schema
 
     # The view knows of roles, too. What one may delete it does not say, so that is asked for without being done.
     MAY: ClassVar[str] = """

@@ -28,6 +28,9 @@ class Locks(Spelling):
     #: Are the holders of rows found by waiting for them?
     finds_by_waiting: ClassVar[bool] = False
 
+    #: What would have the server tell who has a whole table, where it does not.
+    to_be_told_of_tables: ClassVar[str] = ""
+
     @abstractmethod
     def lock_questions(self, queue: str | None) -> Sequence[Question]:
         """Return what to ask, each in a transaction of its own: where a privilege is missing the others still answer."""

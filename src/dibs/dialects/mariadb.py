@@ -8,14 +8,13 @@ from typing import ClassVar, cast
 import msgspec
 
 from dibs.dialects.claims import CLAIM_COLUMNS
-from dibs.dialects.innodb_holders import MariaDBHolders
 from dibs.dialects.mariadb_locks import MariaDBLocks
 from dibs.dialects.mysql import DUE_SINCE, MySQL
 from dibs.jobs import Lane, Position
 from dibs.ops import Op, Row, Value, fetch
 
 
-class MariaDB(MariaDBHolders, MariaDBLocks, MySQL):
+class MariaDB(MariaDBLocks, MySQL):
     name = "MariaDB"
     migrations = "mariadb"
     scheme = "mariadb"

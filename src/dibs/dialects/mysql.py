@@ -22,7 +22,6 @@ import msgspec
 
 from dibs.dialects.claims import CLAIM_COLUMNS
 from dibs.dialects.innodb import AS_IT_IS, InnoDB
-from dibs.dialects.innodb_holders import MySQLHolders
 from dibs.dialects.mysql_enqueuing import NAME, MySQLEnqueue, text_of
 from dibs.dialects.mysql_locks import MySQLLocks
 from dibs.jobs import Claim, Lane, Position, Renewal, Settled, Verdict, Wanted
@@ -59,7 +58,7 @@ _KEYS_OF = """
 _MOST_BYTES = 1_000_000
 
 
-class MySQL(MySQLEnqueue, MySQLHolders, MySQLLocks, InnoDB):
+class MySQL(MySQLEnqueue, MySQLLocks, InnoDB):
     name = "MySQL"
     migrations = "mysql"
     scheme = "mysql"

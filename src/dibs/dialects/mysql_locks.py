@@ -25,6 +25,9 @@ MOST_LOOKED_AT = 1_000
 #: Locks of tables beside which nothing is written.
 STRONG = ("EXCLUSIVE", "SHARED_NO_READ_WRITE", "SHARED_NO_WRITE", "SHARED_READ_ONLY")
 
+#: In the place of a table's name: a lock of all that is on the server, as by FLUSH TABLES WITH READ LOCK.
+EVERYTHING = "all tables of the server"
+
 _PROCESS = "other users' transactions can't be seen: GRANT PROCESS ON *.* TO this user"
 _SCHEMA = "can't be read: GRANT SELECT ON performance_schema.* TO this user"
 
@@ -165,25 +168,25 @@ class MySQLLocks(Locks):
         return Found(waits=[(row[0], who_of(row[1], row[2])) for row in rows])
 
     TABLE_LOCKS: ClassVar[str] = """
-        SELECT t.processlist_id, m.object_name, m.lock_type, m.lock_status
+        SELECT t.processlist_id, IF(m.object_type = 'TABLE', m.object_name, :everything), m.lock_type, m.lock_status
         FROM performance_schema.metadata_locks AS m
         JOIN performance_schema.threads AS t ON t.thread_id = m.owner_thread_id
-        WHERE m.object_type = 'TABLE' AND m.object_schema = :schema AND m.object_name IN :tables
+        WHERE (m.object_type = 'TABLE' AND m.object_schema = :schema AND m.object_name IN :tables
+            OR m.object_type IN ('GLOBAL', 'BACKUP') AND m.lock_type IN ('SHARED', 'BACKUP_FTWRL1', 'BACKUP_FTWRL2'))
           AND t.processlist_id IS NOT NULL AND t.processlist_id <> CONNECTION_ID()
     """
 
-    def lock_tables(self, exact: list[bool]) -> Op[Found]:
-        """Return the locks of dibs' tables, and who waits for one; note in `exact` that there was something to be seen."""
+    def lock_tables(self, exact: list[TableLock]) -> Op[Found]:
+        """Return the locks of dibs' tables, and who waits for one; note in `exact` what was to be seen."""
         tables = tuple(f"{self.prefix}{table}" for table in TABLES)
-        rows = yield from fetch(self.TABLE_LOCKS, alone=True, schema=self.schema, tables=tables)
+        values: dict[str, Any] = {"schema": self.schema, "tables": tables, "everything": EVERYTHING}
+        rows = yield from fetch(self.TABLE_LOCKS, alone=True, **values)
         locks = [
-            TableLock(
-                session, table, mode.replace("_", " "), status == "GRANTED", mode in STRONG, mode == "SHARED_WRITE"
-            )
+            table_lock(session, table, mode, granted=status == "GRANTED")
             for session, table, mode, status in rows
             if status in ("GRANTED", "PENDING")
         ]
-        exact += [True] * bool(locks)
+        exact += locks
         return Found(tables=locks, waits=waits_of(locks))
 
     # An insert that is not committed has no row lock that could be seen here, until somebody waits for it.
@@ -241,21 +244,31 @@ class MySQLLocks(Locks):
         return True
 
 
+def table_lock(session: int, table: str, mode: str, *, granted: bool) -> TableLock:
+    """Return a metadata lock, its mode as the servers call it."""
+    strong = mode in STRONG or table == EVERYTHING
+    return TableLock(session, table, mode.replace("_", " "), granted, strong, mode == "SHARED_WRITE")
+
+
 def waits_of(locks: Sequence[TableLock]) -> list[tuple[Who, Who]]:
     """Return who waits for whom, by the locks of tables: for those that are had, and for whom stands in line before.
+
+    MariaDB's performance_schema calls what LOCK TABLES … READ has a SHARED READ, which would be in nobody's way. So where
+    nobody else is in a waiter's way it is whoever has the table.
 
     >>> waits_of([TableLock(1, "t", "SHARED WRITE", True, False), TableLock(2, "t", "EXCLUSIVE", False, True)])
     [(2, 1)]
     """
-    return [
-        (waiting.who, other.who)
-        for waiting in locks
-        if not waiting.granted
-        for other in locks
-        if other.table == waiting.table
-        and other.who != waiting.who
-        and ((other.granted and (other.strong or waiting.strong)) or (other.strong and not waiting.strong))
-    ]
+    found: list[tuple[Who, Who]] = []
+    for waiting in (lock for lock in locks if not lock.granted):
+        others = [lock for lock in locks if lock.table in (waiting.table, EVERYTHING) and lock.who != waiting.who]
+        in_the_way = [
+            lock
+            for lock in others
+            if (lock.granted and (lock.strong or waiting.strong)) or (lock.strong and not waiting.strong)
+        ]
+        found += [(waiting.who, lock.who) for lock in in_the_way or [lock for lock in others if lock.granted]]
+    return found
 
 
 def who_of(session: int | None, transaction: Any) -> Who:

@@ -21,9 +21,9 @@ import msgspec
 from dibs.dialects.claims import CLAIM_COLUMNS
 from dibs.dialects.dialect import Dialect
 from dibs.dialects.postgres_enqueuing import PostgresEnqueue
-from dibs.dialects.postgres_holders import PostgresHolders
 from dibs.dialects.postgres_lanes import PostgresLanes
 from dibs.dialects.postgres_locks import PostgresLocks
+from dibs.dialects.postgres_reasons import PostgresReasons
 from dibs.dialects.spelling import JOB_IDS, SCHEMA, utc
 from dibs.dialects.urls import DatabaseUrl
 from dibs.errors import ReadOnlyDatabase, UnsuitableDatabase
@@ -31,7 +31,7 @@ from dibs.jobs import Claim, Renewal, Settled, Verdict, Wanted
 from dibs.ops import Fetch, Op, Row, Value, execute, fetch
 
 
-class Postgres(PostgresEnqueue, PostgresLanes, PostgresHolders, PostgresLocks, Dialect):
+class Postgres(PostgresEnqueue, PostgresLanes, PostgresReasons, PostgresLocks, Dialect):
     family = "postgresql"
     name = "PostgreSQL"
     idle_poll = timedelta(seconds=2)

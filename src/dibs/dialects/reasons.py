@@ -6,15 +6,14 @@ claim does. No view of locks tells that: who skips waits for nobody, and a row l
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any, ClassVar, NamedTuple
 
 from dibs.dialects.spelling import Spelling
 from dibs.jobs import Lane
-from dibs.ops import Op, fetch
+from dibs.ops import Op, execute, fetch
 from dibs.states import State
-from dibs.why import HeldBy
 
 
 class Due(NamedTuple):
@@ -84,19 +83,27 @@ class Reasons(Spelling):
     )
     STATUSES: ClassVar[str] = "SELECT id, status FROM dibs_jobs WHERE id {in_ids}"
 
+    TOUCH: ClassVar[str] = "SELECT id FROM dibs_jobs WHERE id > 0 ORDER BY id LIMIT 1"
+
+    def touch(self) -> Op[None]:
+        """Read a job, any; where somebody has the whole table that is soon known."""
+        for statement in self.hurry:
+            yield from execute(statement)
+        yield from fetch(self.TOUCH)
+
     def held(self, job_ids: Collection[int]) -> Op[set[int]]:
-        """Return which of these jobs are ready and held by others' transactions. Locks the rest until this one ends."""
+        """Return which of these jobs are ready and held by others' transactions. Locks the rest until this one ends.
+
+        On a connection that is closed afterwards, as `touch`: both have it wait for a table no longer than a moment.
+        """
+        for statement in self.hurry:
+            yield from execute(statement)
         free = {row[0] for row in (yield from fetch(self.LOCK_DUE, ids=self.ids(job_ids)))}
         missing = set(job_ids) - free
         if not missing:
             return set()
         rows = yield from fetch(self.STATUSES, ids=self.ids(sorted(missing)))
         return {job_id for job_id, status in rows if status == State.READY}
-
-    def lock_holders(self, job_ids: Sequence[int]) -> Op[list[HeldBy]]:
-        """Return whose transactions hold these rows, as far as a cheap look can tell. May lack a privilege."""
-        yield from ()
-        return []
 
     RUNNING_OF: ClassVar[str] = """
         SELECT id, lease_owner, lease_until, CASE WHEN lease_until < {now} THEN 1 ELSE 0 END, started_at
@@ -123,8 +130,9 @@ class Reasons(Spelling):
         SELECT count(*) FROM (SELECT queue, status FROM dibs_jobs WHERE id > 0 ORDER BY id DESC LIMIT :limit) AS newest
         WHERE queue = :queue AND status = 'done'
     """
-    NEWEST_START: ClassVar[str] = """
-        SELECT max(started_at) FROM (SELECT queue, started_at FROM dibs_jobs WHERE id > 0 ORDER BY id DESC LIMIT :limit) AS newest
+    NEWEST_OF: ClassVar[str] = """
+        SELECT max(started_at), max(created_at)
+        FROM (SELECT queue, started_at, created_at FROM dibs_jobs WHERE id > 0 ORDER BY id DESC LIMIT :limit) AS newest
         WHERE queue = :queue
     """
 
@@ -137,10 +145,10 @@ class Reasons(Spelling):
             ((done,),) = yield from fetch(self.DONE_OF, alone=True, queue=queue, limit=limit)
         return failed, self.moment_or_none(last), done > 0
 
-    def newest_start(self, queue: str, *, limit: int) -> Op[datetime | None]:
-        """Return when a run of this queue began last, among the newest `limit` jobs of all queues."""
-        ((started,),) = yield from fetch(self.NEWEST_START, alone=True, queue=queue, limit=limit)
-        return self.moment_or_none(started)
+    def newest_of(self, queue: str, *, limit: int) -> Op[tuple[datetime | None, datetime | None]]:
+        """Return when a run of this queue began last, and a job was enqueued, among the newest `limit` jobs of all queues."""
+        ((started, enqueued),) = yield from fetch(self.NEWEST_OF, alone=True, queue=queue, limit=limit)
+        return self.moment_or_none(started), self.moment_or_none(enqueued)
 
     NEXT_EXPIRY: ClassVar[str] = "SELECT next_at, {now} FROM dibs_chores WHERE chore = 'expire'"
 
@@ -149,15 +157,28 @@ class Reasons(Spelling):
         ((next_at, now),) = yield from fetch(self.NEXT_EXPIRY, alone=True)
         return self.moment(next_at), self.moment(now)
 
-    # Of this database; `:schema` says where dibs' tables are. A name is compared by its end, for `_` in LIKE is any letter.
+    # A name is compared by its end, for `_` in LIKE is any letter.
     PLACES: ClassVar[str] = """
-        SELECT table_schema, table_name FROM information_schema.tables
-        WHERE table_schema = :schema AND right(table_name, 9) = :jobs
+        SELECT table_schema, table_name FROM information_schema.tables WHERE right(table_name, 9) = CAST(:jobs AS char(9))
     """
 
-    def places(self) -> Op[list[tuple[str, str]]]:
-        """Return the schemas and prefixes of other queues' tables in this database."""
+    def places(self, own: bool) -> Op[list[tuple[str, str]]]:
+        """Return the schemas and prefixes of queues' tables, as far as this connection reaches: those near this one's first.
+        `own`: leave this one's out, since this is its database."""
         values: dict[str, Any] = {"schema": self.schema, "jobs": "dibs_jobs"}
         rows = yield from fetch(self.PLACES, alone=True, **values)
-        found = [(str(schema), str(table)[:-9]) for schema, table in rows]
-        return sorted(place for place in found if place != (self.schema, self.prefix))
+        found = {(str(schema), str(table)[:-9]) for schema, table in rows} - (
+            {(self.schema, self.prefix)} if own else set()
+        )
+        return sorted(found, key=lambda place: (place[0] != self.schema, place))
+
+    def other_databases(self, *, limit: int) -> Op[list[str]]:
+        """Return the databases of this server that take a connection of their own, those where dibs is at work first."""
+        del limit
+        yield from ()
+        return []
+
+    def database_of(self, schema: str) -> str | None:
+        """Return the name of a schema if it is a database, and another one than this."""
+        del schema
+        return None

@@ -38,6 +38,9 @@ class Spelling(ABC):
     #: `:error`, letter by letter? · `since`: the moment `:since`.
     spelling: ClassVar[dict[str, str]]
 
+    #: Statements that have this session wait for a table's lock for a moment only, until the transaction or the session ends.
+    hurry: ClassVar[tuple[str, ...]] = ()
+
     def __init__(self, schema: str, prefix: str = "") -> None:
         self.schema = schema
         self.prefix = prefix

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from dibs.dialects.endings import Endings
-from dibs.jobs import Expired, Holder, Lane, Past, Position, Settled
+from dibs.jobs import Expired, Lane, Owner, Past, Position, Settled
 from dibs.ops import Op, Value, execute, fetch
 from dibs.retries import after_expiry, frees_key, keep
 from dibs.states import State
@@ -246,10 +246,10 @@ class Upkeep(Endings):
                 answers[job_id] = Settled.ALREADY
         return answers
 
-    def holders(self, ids: Iterable[int]) -> Op[dict[int, Holder]]:
+    def owners(self, ids: Iterable[int]) -> Op[dict[int, Owner]]:
         """Return who has these jobs, or had them last; without those whose rows are gone."""
         rows = yield from fetch(self.LOOK, alone=True, ids=self.ids(ids))
-        return {job_id: Holder(State(status), owner) for job_id, status, _, owner in rows}
+        return {job_id: Owner(State(status), owner) for job_id, status, _, owner in rows}
 
     MARK_STARTED: ClassVar[str] = """
         UPDATE dibs_jobs SET started_at = {now}, attempts = attempts + 1

@@ -11,11 +11,12 @@ from typing import TypeVar
 
 import msgspec
 
-from dibs import migrations, ops
+from dibs import migrations, ops, privileges
 from dibs.bindings.binding import OwnConnection
 from dibs.connections import Connections
 from dibs.dialects.doctor import examining
 from dibs.dialects.doctor.examining import LONGEST_AFTERWARDS, LONGEST_STATEMENT, Ended
+from dibs.dialects.spelling import TABLES
 from dibs.doctor.drift import drift, made
 from dibs.doctor.service import expired, failures, leases, unknown, unserved
 from dibs.errors import DatabaseError, ReadOnlyDatabase, UnsuitableDatabase
@@ -142,7 +143,8 @@ class Examination:
         try:
             return self.ask(self.examining.server())
         except (ReadOnlyDatabase, UnsuitableDatabase) as error:
-            return fail(str(error), "no queue can run there", "what was found says it")
+            found, _, advice = str(error).rpartition(": ")
+            return fail(found or advice, "no queue can run there", advice)
 
     def storage(self) -> Finding:
         return self.ask(self.examining.storage())
@@ -309,8 +311,9 @@ def _unanswered(examination: Examination, error: Exception) -> Finding:
     trouble = examination.connection.trouble(error)
     if trouble is Trouble.DENIED:
         why = "what this account may not see is not checked"
-        ((account,),) = examination.ask(fetch(examination.dialect.ACCOUNT))
-        return warn(f"it may not be asked by this account: {said}", why, examination.examining.look(account))
+        return warn(f"it may not be asked by this account: {said}", why, _to_grant(examination, said))
+    if trouble in (Trouble.READ_ONLY, Trouble.UNSUITABLE):
+        return skipped("see server")
     if trouble is Trouble.LOST:
         examination.close()
     fix = "see what `schema` and `tables` say"
@@ -320,3 +323,14 @@ def _unanswered(examination: Examination, error: Exception) -> Finding:
             examination.longest = LONGEST_AFTERWARDS
         fix = "ask again; look for who locks the table (a migration, a backup), for old snapshots and dead rows"
     return warn(f"it could not be asked: {said}", "what it would have found is not known", fix)
+
+
+def _to_grant(examination: Examination, said: str) -> str:
+    """Return what gives the account a look: at dibs' tables, if it is one of these that it may not read, or at the server."""
+    dialect = examination.dialect
+    ((account,),) = examination.ask(fetch(dialect.ACCOUNT))
+    if not any(table in said for table in (*TABLES, f"schema {dialect.schema}")):
+        return examination.examining.look(account)
+    needed = [*privileges.needed_by_worker(dialect), ("SELECT", "dibs_workers")]
+    lacking = privileges.missing(dialect, examination.connection, needed)
+    return "; ".join(dialect.grant(privilege, on, account) for privilege, on in lacking)

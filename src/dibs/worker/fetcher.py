@@ -21,9 +21,9 @@ from dibs.ops import Value
 from dibs.store import Store
 from dibs.worker.claimer import Claimer
 from dibs.worker.health import Beat
-from dibs.worker.holders import lose
 from dibs.worker.leases import renew_late
 from dibs.worker.lookout import Lookout
+from dibs.worker.losing import lose
 from dibs.worker.outage import Outage
 from dibs.worker.polls import EmptyPolls
 from dibs.worker.progress import EVERY, write_progress

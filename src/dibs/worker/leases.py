@@ -16,7 +16,7 @@ from dibs.errors import DatabaseError
 from dibs.jobs import Claim
 from dibs.store import Store
 from dibs.worker.health import Beat
-from dibs.worker.holders import lose
+from dibs.worker.losing import lose
 from dibs.worker.outage import Outage
 from dibs.worker.runs import Holdings, Run
 

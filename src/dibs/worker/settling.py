@@ -33,7 +33,7 @@ from dibs.retries import DAY
 from dibs.states import State
 from dibs.store import RowLocked, Store
 from dibs.worker.health import Beat
-from dibs.worker.holders import find_holders, refuse_gone
+from dibs.worker.losing import find_owners, refuse_gone
 from dibs.worker.outage import Outage
 from dibs.worker.progress import write_progress
 from dibs.worker.runs import Holdings, Run
@@ -216,7 +216,7 @@ class Settling:
         if len(tries) == 1:
             answers = refuse_gone(self._store, answers, new, worker=self._worker)
         lost = [run for run, verdict in batch if answers[verdict.id] is Settled.LOST]
-        find_holders(self._store, lost, worker=self._worker)
+        find_owners(self._store, lost, worker=self._worker)
         for run, verdict in batch:
             self._take_note(run, verdict, answers[verdict.id])
         self._tell(batch, answers)
@@ -253,7 +253,7 @@ class Settling:
         )
         answers = self._store.run(lambda: self._dialect.settle([bare], worker=self._worker))
         if answers[bare.id] is Settled.LOST:
-            find_holders(self._store, [run], worker=self._worker)
+            find_owners(self._store, [run], worker=self._worker)
         self._take_note(run, bare, answers[bare.id])
         tell_settled(self._app, self._store, [(run, bare, answers[bare.id])], worker=self._worker)
 

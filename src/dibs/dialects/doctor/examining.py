@@ -7,6 +7,7 @@ views of the server. A check that a database has no use for says that it is skip
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from dibs.dialects.dialect import Dialect
@@ -19,6 +20,9 @@ from dibs.ops import Op, fetch
 #: Running jobs that are looked at, at most, and rows of a lane in which tasks are looked for.
 MOST_RUNNING = 10_000
 MOST_OF_LANE = 1_000
+
+#: A server that counts for a shorter time has had a few deadlocks by chance.
+LEAST_MINUTES = 100
 
 #: Statements that take longer (seconds) are cut short, where the server can.
 LONGEST_STATEMENT = 5.0
@@ -150,18 +154,10 @@ class Examining(ABC):
         yield from ()
         return skipped("there is a server")
 
-    def room(self, *, used: int, limit: int, wanted: int, limits: Limits, fix: str) -> Finding:
-        """Judge how many connections are used and wanted."""
-        found = f"{used} of {limit} in use; the registered workers may open {wanted}"
-        if used > limit * limits.busy or wanted > limit:
-            return warn(found, "who finds none left waits, and a worker's leases run out meanwhile", fix)
-        return ok(found)
-
     def deadlock_rate(self, number: int, seconds: float, limits: Limits) -> Finding:
         """Judge how many deadlocks there were in so many seconds."""
-        rate = number / max(seconds / 60, 1.0)
         found = f"{number:,} in {seconds / 3600:,.1f} h"
-        if number >= 100 and rate > limits.deadlocks:
+        if number > limits.deadlocks * max(seconds / 60, LEAST_MINUTES):
             return warn(
                 found,
                 "each undoes somebody's work. dibs tries its own again; yours may fail",
@@ -228,6 +224,24 @@ class Examining(ABC):
         """Return the tasks of the jobs that are next in a lane."""
         rows = yield from fetch(self.TASKS, queue=lane.queue, priority=lane.priority)
         return sorted(row[0] for row in rows)
+
+
+class Room(NamedTuple):
+    """Connections that are in use, and how many there may be. `whose`: what a limit is of, if it is not all the server's."""
+
+    whose: str
+    used: int
+    limit: int
+    fix: str
+
+
+def room(rooms: Sequence[Room], *, wanted: int, limits: Limits) -> Finding:
+    """Judge whether there are connections left, by the limit that is nearest."""
+    nearest = min(rooms, key=lambda each: each.limit - max(each.used, wanted))
+    found = f"{nearest.used} of {nearest.whose}{nearest.limit} in use; the registered workers may open {wanted}"
+    if nearest.used > nearest.limit * limits.busy or wanted > nearest.limit:
+        return warn(found, "who finds none left waits, and a worker's leases run out meanwhile", nearest.fix)
+    return ok(found)
 
 
 def judge_plan(index: str, problems: list[str], fix: str) -> Finding:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar
 
-from dibs.dialects.doctor.examining import Catalogue, Examining, Index, judge_plan
+from dibs.dialects.doctor.examining import Catalogue, Examining, Index, Room, judge_plan, room
 from dibs.dialects.spelling import TABLES
 from dibs.findings import Finding, Limits, ok, skipped, warn
 from dibs.jobs import Lane
@@ -97,8 +97,10 @@ class ExaminingInnoDB(Examining):
         history = yield from fetch(self.HISTORY)
         length = int(history[0][0]) if history else 0
         old = [row for row in rows if float(row[4]) > limits.snapshot]
+        if length > limits.history and not old:
+            old = rows[:1]  # young, and yet the one whose view all these are kept for
         found = [
-            f"session {number}, {user}@{host}, {'in a statement' if asks else f'{command}, in a transaction'}, since {float(age):,.0f} s"
+            f"session {number}, {user}@{host}, {'in a statement' if asks or command != 'Sleep' else 'idle in transaction'}, since {float(age):,.0f} s"
             for number, user, host, command, age, asks in old
         ]
         prepared = [number for number, *_ in old if not number]  # its session has gone
@@ -107,7 +109,7 @@ class ExaminingInnoDB(Examining):
             fixes.append("XA RECOVER, then XA ROLLBACK each that nobody will end")
         if length > limits.history:
             found.append(f"history list of {length:,}")
-            fixes.append("end what is old: SELECT * FROM information_schema.innodb_trx ORDER BY trx_started")
+            fixes = fixes or ["nobody's transaction is open any more: wait until the server has cleaned up"]
         if found:
             return warn(
                 "; ".join(found),
@@ -126,7 +128,9 @@ class ExaminingInnoDB(Examining):
     # The server's own, since dibs' sessions have some set. By SHOW, which leaves out what a server does not know.
     SETTINGS: ClassVar[str] = """
         SHOW GLOBAL VARIABLES WHERE Variable_name IN ('autocommit', 'transaction_isolation', 'tx_isolation',
-            'innodb_lock_wait_timeout', 'max_execution_time', 'max_statement_time', 'wait_timeout', 'max_connections')
+            'innodb_lock_wait_timeout', 'lock_wait_timeout', 'max_execution_time', 'max_statement_time', 'wait_timeout',
+            'idle_transaction_timeout', 'idle_write_transaction_timeout', 'idle_readonly_transaction_timeout',
+            'max_connections')
     """
 
     def isolation(self) -> Op[Finding]:
@@ -137,7 +141,7 @@ class ExaminingInnoDB(Examining):
             return warn(
                 found,
                 "your plain reads lock what they read: they hold up claims, and claims hold up them",
-                "SET GLOBAL transaction_isolation = 'REPEATABLE-READ', and in the server's configuration",
+                "SET GLOBAL TRANSACTION ISOLATION LEVEL REPEATABLE READ, and in the server's configuration",
             )
         if settings["autocommit"] in ("OFF", "0"):
             return warn(
@@ -149,31 +153,46 @@ class ExaminingInnoDB(Examining):
 
     def timeouts(self, limits: Limits) -> Op[Finding]:
         settings: dict[str, str] = dict((yield from fetch(self.SETTINGS)))
-        lengths = {
-            "innodb_lock_wait_timeout": float(settings.get("innodb_lock_wait_timeout", 0)),
-            "max_execution_time": float(settings.get("max_execution_time", 0)) / 1000,  # in ms, unlike all others
-            "max_statement_time": float(settings.get("max_statement_time", 0)),
-            "wait_timeout": float(settings.get("wait_timeout", 0)),
-        }
-        found = ", ".join(f"{name} = {value:g} s" for name, value in lengths.items() if value)
-        if short := [name for name in ("max_execution_time", "max_statement_time") if 0 < lengths[name] < limits.short]:
+        lengths = {name: float(value) for name, value in settings.items() if name.endswith(("_timeout", "_time"))}
+        lengths["max_execution_time"] = lengths.get("max_execution_time", 0.0) / 1000  # in ms, unlike all others
+        found = ", ".join(f"{name} = {value:g} s" for name, value in sorted(lengths.items()) if value)
+        short = [name for name, value in lengths.items() if 0 < value < limits.short]
+        if cutting := [name for name in short if name.startswith("max_")]:
             return warn(
-                found, f"{' and '.join(short)} cuts dibs' statements short", f"SET GLOBAL {short[0]} = 0, or longer"
+                found, f"{' and '.join(cutting)} cuts dibs' statements short", f"SET GLOBAL {cutting[0]} = 0, or longer"
+            )
+        if ending := [name for name in short if name == "wait_timeout" or name.startswith("idle_")]:
+            return warn(
+                found,
+                f"{' and '.join(ending)} ends a session that pauses in a transaction: what that has enqueued is undone",
+                f"SET GLOBAL {ending[0]} = {limits.short * 12:g}, or longer, and in the server's configuration",
+            )
+        if lengths["innodb_lock_wait_timeout"] < 1:
+            return warn(
+                f"innodb_lock_wait_timeout = 0 s{', ' if found else ''}{found}",
+                "a transaction of yours that enqueues with a key fails (1205) where another is just taking that key",
+                "SET GLOBAL innodb_lock_wait_timeout = 50, and in the server's configuration",
             )
         return ok(found)
 
     USED: ClassVar[str] = "SHOW GLOBAL STATUS WHERE Variable_name IN ('Threads_connected', 'Uptime')"
+    # The session's value of this variable is what the account may open, whoever limits it; 0: as many as it likes.
+    OF_ACCOUNT: ClassVar[str] = """
+        SELECT @@SESSION.max_user_connections, CURRENT_USER(), count(*) FROM information_schema.processlist
+        WHERE user = SUBSTRING_INDEX(CURRENT_USER(), '@', 1)
+    """
 
     def connections(self, limits: Limits, *, wanted: int) -> Op[Finding]:
         settings: dict[str, str] = dict((yield from fetch(self.SETTINGS)))
         status: dict[str, str] = dict((yield from fetch(self.USED)))
-        return self.room(
-            used=int(status["Threads_connected"]),
-            limit=int(settings["max_connections"]),
-            wanted=wanted,
-            limits=limits,
-            fix="SET GLOBAL max_connections = …, and in the server's configuration; or run fewer worker processes",
-        )
+        ((most, account, mine),) = yield from fetch(self.OF_ACCOUNT)
+        fix = "SET GLOBAL max_connections = …, and in the server's configuration; or run fewer worker processes"
+        rooms = [Room("", int(status["Threads_connected"]), int(settings["max_connections"]), fix)]
+        if most:
+            user, _, host = account.rpartition("@")
+            fix = f"ALTER USER '{user}'@'{host}' WITH MAX_USER_CONNECTIONS …, SET GLOBAL max_user_connections = …"
+            rooms.append(Room("this account's ", int(mine), int(most), fix))
+        return room(rooms, wanted=wanted, limits=limits)
 
     ZONES: ClassVar[str] = "SELECT CONVERT_TZ('2020-01-01 00:00:00', 'UTC', 'Europe/Berlin') IS NOT NULL"
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from dibs.dialects.doctor.examining import Catalogue, Examining, Index, judge_plan
+from dibs.dialects.doctor.examining import Catalogue, Examining, Index, Room, judge_plan, room
 from dibs.dialects.spelling import TABLES
 from dibs.findings import Finding, Limits, fail, ok, warn
 from dibs.jobs import Lane
@@ -84,7 +84,7 @@ class ExaminingPostgres(Examining):
 
     # -- what is not cleaned away ----------------------------------------------------------------------
 
-    # Of other databases only what counts here too: a slot, a walsender. `age` in seconds, NULL where nobody knows.
+    # Of other databases only what counts here too: a walsender. `age` in seconds, NULL where nobody knows.
     HOLDERS: ClassVar[str] = """
         SELECT 'session ' || pid || ', ' || coalesce(usename, '?') || CASE WHEN application_name <> '' THEN ', ' ||
                 application_name ELSE '' END || coalesce(', ' || client_addr, '') || ', ' || coalesce(state, backend_type),
@@ -101,14 +101,9 @@ class ExaminingPostgres(Examining):
         WHERE database = current_database()
           AND clock_timestamp() - prepared > CAST(:oldest AS float8) * interval '1 second'
         UNION ALL
-        SELECT 'replication slot ' || slot_name || CASE WHEN active THEN '' ELSE ', which nobody reads' END, NULL,
-            'SELECT pg_drop_replication_slot(' || quote_literal(slot_name) || ')'
-        FROM pg_replication_slots
-        WHERE xmin IS NOT NULL AND (NOT active OR age(xmin) > 1000000)
-        UNION ALL
         SELECT 'standby ' || application_name || coalesce(', ' || client_addr, '') || ' (hot_standby_feedback)', NULL,
             'end the long query on the standby, or set hot_standby_feedback = off there'
-        FROM pg_stat_replication WHERE backend_xmin IS NOT NULL AND age(backend_xmin) > 1000000
+        FROM pg_stat_replication WHERE backend_xmin IS NOT NULL AND age(backend_xmin) > CAST(:history AS bigint)
         LIMIT 20
     """
 
@@ -117,23 +112,42 @@ class ExaminingPostgres(Examining):
         WHERE datname = current_database() AND query = '<insufficient privilege>'
     """
 
+    # What a slot holds back is held back whether somebody reads it or not; since when nobody does is known from 17 on.
+    SLOTS: ClassVar[str] = """
+        SELECT s.slot_name, s.slot_type, s.active, coalesce(r.application_name, '') || coalesce(', ' || r.client_addr, ''),
+            extract(epoch FROM clock_timestamp() - CAST(to_jsonb(s) ->> 'inactive_since' AS timestamptz)),
+            'SELECT pg_drop_replication_slot(' || quote_literal(s.slot_name) || ')',
+            age(s.xmin), age(s.catalog_xmin), pg_wal_lsn_diff(
+                CASE WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn() ELSE pg_current_wal_lsn() END, s.restart_lsn)
+        FROM pg_replication_slots AS s LEFT JOIN pg_stat_replication AS r ON r.pid = s.active_pid ORDER BY s.slot_name
+    """
+
     def snapshots(self, limits: Limits) -> Op[Finding]:
         ((hidden, account),) = yield from fetch(self.HIDDEN)
-        rows = yield from fetch(self.HOLDERS, oldest=limits.snapshot)
-        if hidden and not rows:
+        rows = yield from fetch(self.HOLDERS, oldest=limits.snapshot, history=limits.history)
+        slots = yield from fetch(self.SLOTS)
+        found = [who if age is None else f"{who}, since {float(age):,.0f} s" for who, age, _ in rows]
+        why = [
+            "rows that were deleted since stay in the table and its indexes, and every scan passes over them"
+        ] * bool(rows)
+        fixes = [fix for _, _, fix in rows]
+        for name, kind, active, reader, idle, drop, *kept in slots:
+            keeps = _kept_by_slot(not active and (idle is None or idle > limits.snapshot), *kept, limits=limits)
+            if keeps:
+                since = "" if idle is None else f" since {float(idle):,.0f} s"
+                whose = f"read by {reader or '?'}" if active else f"which nobody reads{since}"
+                found.append(f"replication slot {name} ({kind}), {whose}, keeps {' and '.join(keeps)}")
+                why.append(_WHY_SLOTS)
+                fixes.append(_END_FEEDBACK if active else f"{drop}, if nobody is to read it again")
+        if found:
+            return warn("; ".join(found), "; ".join(dict.fromkeys(why)), "; ".join(dict.fromkeys(fixes)))
+        if hidden:
             return warn(
                 f"{hidden} sessions of other users can't be looked at by this account",
                 "one of them may hold a snapshot that keeps dead rows from being cleaned away",
                 self.look(account),
             )
-        if not rows:
-            return ok(f"none is older than {limits.snapshot:g} s")
-        found = "; ".join(who if age is None else f"{who}, since {float(age):,.0f} s" for who, age, _ in rows)
-        return warn(
-            found,
-            "rows that were deleted since stay in the table and its indexes, and every scan passes over them",
-            "; ".join(dict.fromkeys(fix for _, _, fix in rows)),
-        )
+        return ok(f"none is older than {limits.snapshot:g} s")
 
     DEAD: ClassVar[str] = """
         SELECT s.relname, s.n_dead_tup, s.n_live_tup, pg_relation_size(s.relid),
@@ -209,18 +223,24 @@ class ExaminingPostgres(Examining):
         return ok(found)
 
     CONNECTIONS: ClassVar[str] = """
-        SELECT (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
+        SELECT count(*), count(*) FILTER (WHERE datname = current_database()), count(*) FILTER (WHERE usename = current_user),
             CAST(current_setting('max_connections') AS integer)
-                - CAST(current_setting('superuser_reserved_connections') AS integer),
+                - CAST(current_setting('superuser_reserved_connections') AS integer)
+                - coalesce(CAST(current_setting('reserved_connections', true) AS integer), 0),
             (SELECT datconnlimit FROM pg_database WHERE datname = current_database()),
-            (SELECT rolconnlimit FROM pg_roles WHERE rolname = current_user)
+            (SELECT rolconnlimit FROM pg_roles WHERE rolname = current_user), quote_ident(current_database())
+        FROM pg_stat_activity WHERE backend_type = 'client backend'
     """
 
     def connections(self, limits: Limits, *, wanted: int) -> Op[Finding]:
-        ((used, limit, of_database, of_role),) = yield from fetch(self.CONNECTIONS)
-        limit = min([limit, *(each for each in (of_database, of_role) if each >= 0)])
+        ((used, here, mine, limit, of_database, of_role, database),) = yield from fetch(self.CONNECTIONS)
         fix = "ALTER SYSTEM SET max_connections = …, and restart; or run fewer worker processes, or a pooler"
-        return self.room(used=used, limit=limit, wanted=wanted, limits=limits, fix=fix)
+        rooms = [Room("", used, limit, fix)]
+        if of_database >= 0:
+            rooms.append(Room("this database's ", here, of_database, f"ALTER DATABASE {database} CONNECTION LIMIT -1"))
+        if of_role >= 0:
+            rooms.append(Room("this role's ", mine, of_role, "ALTER ROLE CURRENT_USER CONNECTION LIMIT -1"))
+        return room(rooms, wanted=wanted, limits=limits)
 
     DEADLOCKS: ClassVar[str] = """
         SELECT deadlocks, extract(epoch FROM clock_timestamp() - coalesce(stats_reset, pg_postmaster_start_time()))
@@ -230,6 +250,25 @@ class ExaminingPostgres(Examining):
     def deadlocks(self, limits: Limits) -> Op[Finding]:
         ((number, seconds),) = yield from fetch(self.DEADLOCKS)
         return self.deadlock_rate(int(number), float(seconds), limits)
+
+
+_END_FEEDBACK = "end the long query on the standby, or set hot_standby_feedback = off there"
+_WHY_SLOTS = (
+    "what its reader may still want is kept until it has been read: dead rows stay in the way of every scan, WAL fills the "
+    "disk until the server stops"
+)
+
+
+def _kept_by_slot(unread: bool, rows: int | None, catalogue: int | None, wal: Any, *, limits: Limits) -> list[str]:
+    """Return what a slot keeps that is worth a word; `rows` and `catalogue` count transactions, `wal` bytes."""
+    keeps = []
+    if rows is not None and (unread or rows > limits.history):
+        keeps.append("dead rows")
+    if catalogue is not None and catalogue > limits.history:
+        keeps.append("dead rows of the catalogue")
+    if unread and wal is not None and wal > limits.wal:
+        keeps.append(f"{float(wal) / 2**20:,.0f} MB of WAL")
+    return keeps
 
 
 def _ago(seconds: Any) -> str:

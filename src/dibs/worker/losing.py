@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from dibs.errors import DatabaseError
-from dibs.jobs import Holder, Settled
+from dibs.jobs import Owner, Settled
 from dibs.logs import CLAIM
 from dibs.states import State
 from dibs.store import Store
@@ -26,7 +26,7 @@ def lose(store: Store, runs: Iterable[Run], *, worker: str) -> None:
     told = [run for run in runs if not run.ended and not run.finished and not run.known_lost]
     for run in told:
         run.lose()
-    find_holders(store, told, worker=worker)
+    find_owners(store, told, worker=worker)
     for run in told:
         logger.warning(
             "job %d: lost: its lease ran out, and %s; %s is told",
@@ -38,17 +38,17 @@ def lose(store: Store, runs: Iterable[Run], *, worker: str) -> None:
         tell(run.task.app, "lost", run, worker=worker, error=run.lost_to, ran=run.ran())
 
 
-def find_holders(store: Store, lost: Sequence[Run], *, worker: str) -> None:
+def find_owners(store: Store, lost: Sequence[Run], *, worker: str) -> None:
     """Take note, in each of these runs of this worker's, of who has its job now (`lost_to`)."""
     if not lost:
         return
     ids = [run.claim.id for run in lost]
     try:
-        holders = store.run(lambda: store.dialect.holders(ids))
+        owners = store.run(lambda: store.dialect.owners(ids))
     except DatabaseError:  # it is for a person to read: nothing depends on it
         return
     for run in lost:
-        run.lost_to = describe(holders.get(run.claim.id), worker=worker)
+        run.lost_to = describe(owners.get(run.claim.id), worker=worker)
 
 
 def refuse_gone(store: Store, answers: dict[int, Settled], asked: Sequence[Run], *, worker: str) -> dict[int, Settled]:
@@ -59,23 +59,23 @@ def refuse_gone(store: Store, answers: dict[int, Settled], asked: Sequence[Run],
     doubtful = [run for run in asked if answers[run.claim.id] is Settled.ALREADY and not run.finished]
     if not doubtful:
         return answers
-    find_holders(store, doubtful, worker=worker)
+    find_owners(store, doubtful, worker=worker)
     return answers | {run.claim.id: Settled.LOST for run in doubtful if run.lost_to == GONE}
 
 
-def describe(holder: Holder | None, *, worker: str) -> str:
+def describe(owner: Owner | None, *, worker: str) -> str:
     """Say who has a job now that `worker` has lost.
 
-    >>> describe(Holder(State.RUNNING, "web-2:7:b1"), worker="web-1:12:9f")
+    >>> describe(Owner(State.RUNNING, "web-2:7:b1"), worker="web-1:12:9f")
     'web-2:7:b1 has it now'
-    >>> describe(Holder(State.DONE, "web-2:7:b1"), worker="web-1:12:9f")
+    >>> describe(Owner(State.DONE, "web-2:7:b1"), worker="web-1:12:9f")
     'it is done by now, by web-2:7:b1'
     """
-    if holder is None:
+    if owner is None:
         return GONE
-    by = "this worker in a later claim" if holder.worker == worker else holder.worker
-    if holder.status is State.RUNNING:
+    by = "this worker in a later claim" if owner.worker == worker else owner.worker
+    if owner.status is State.RUNNING:
         return f"{by} has it now"
-    if holder.status is State.READY:
+    if owner.status is State.READY:
         return "it is ready, and nobody has it now"
-    return f"it is {holder.status} by now" + (f", by {by}" if by else "")
+    return f"it is {owner.status} by now" + (f", by {by}" if by else "")
