@@ -61,7 +61,10 @@ def test_more_than_a_million_rows(own: Database) -> None:
 @pytest.mark.parametrize("statistics", ["of an empty table", "of a long queue"])
 def test_statistics_that_are_wrong(own: Database, statistics: str) -> None:
     """Taken when the table was empty, before 300,000 jobs came; or when they waited, before all but a hundred were done: a
-    claim takes at most three times as long as with right ones."""
+    claim takes at most three times as long as with right ones.
+
+    Claimed as a worker claims. From the beginning of the lane each time, a claim would also walk over what 300,000 jobs
+    have left in the index, which is cleaned away meanwhile, so that whatever is measured first seems slow."""
     for statement in BY_HAND[own.kind]:
         own.execute(statement)
     if statistics == "of an empty table":
@@ -71,11 +74,11 @@ def test_statistics_that_are_wrong(own: Database, statistics: str) -> None:
         write(own, 3 * ROWS // 10)
         analyze(own)
         own.execute("UPDATE dibs_jobs SET status = 'done', finished_at = run_at, expires_at = run_at WHERE id > 100")
-    with Claimer(own) as claimer:
-        wrong = claimer.p95()
+    with Claimer(own, like_a_worker=True) as claimer:
+        wrong = min(claimer.p95() for _ in range(3))  # what else the machine does comes and goes
     analyze(own)
-    with Claimer(own) as claimer:
-        right = claimer.p95()
+    with Claimer(own, like_a_worker=True) as claimer:
+        right = min(claimer.p95() for _ in range(3))
     print(f"{own.name}: claim {right * 1e3:.1f} ms with right statistics, {wrong * 1e3:.1f} ms with those {statistics}")
     assert wrong <= 3 * right + 0.002
 
