@@ -279,7 +279,9 @@ def prune(store: Store, *, until: float | None = None) -> int:
     while (until is None or time.monotonic() < until) and len(passed) < MOST_PASSED:
         limit = PRUNE_BATCH + len(passed)
         found = store.run(partial(store.dialect.prunable, limit=limit))
-        ids = [job_id for job_id in found if job_id not in passed]
+        fresh = [job_id for job_id in found if job_id not in passed]
+        # Those that were passed over may be gone by now, and all that was found be new: no reason for a long transaction.
+        ids = fresh[:PRUNE_BATCH]
         if not ids:
             break
         try:
@@ -289,7 +291,7 @@ def prune(store: Store, *, until: float | None = None) -> int:
         except DatabaseError:
             number = sum(_prune_one(store, job_id) for job_id in ids)
         deleted += number
-        if len(found) < limit:
+        if len(found) < limit and len(fresh) == len(ids):
             break
         passed.intersection_update(found)
         if number < len(ids):
