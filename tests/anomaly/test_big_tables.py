@@ -109,6 +109,11 @@ LOOKS = [
     ["jobs", "-q", "there is no such queue"],
     ["jobs", "--status", "failed", "-q", "q4"],
     ["show", "2000"],
+    ["failed"],
+    ["why", "q3"],
+    ["workers"],
+    ["locks"],
+    ["metrics"],
 ]
 
 
