@@ -231,6 +231,25 @@ def test_who_prunes_beside_another_takes_no_more_at_a_time(locking: Queue, monke
     assert locking.statuses() == {}
 
 
+def test_batches_that_take_long_get_smaller(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half as large each time, down to a least number of rows; all is deleted all the same."""
+    queue.enqueue(*[new_job() for _ in range(40)])
+    queue.settle(*[verdict(claim, State.DONE) for claim in queue.claim(limit=40)])
+    queue.execute("UPDATE dibs_jobs SET expires_at = :past", past=PAST)
+    monkeypatch.setattr(upkeep, "PRUNE_BATCH", 20)
+    monkeypatch.setattr(upkeep, "LEAST_BATCH", 5)
+    monkeypatch.setattr(upkeep, "PRUNE_WITHIN", 0.0)
+    pruning, sizes = queue.app.dialect.prune, list[int]()
+
+    def prune(ids: list[int]) -> Op[int]:
+        sizes.append(len(ids))
+        return pruning(ids)
+
+    monkeypatch.setattr(queue.app.dialect, "prune", prune)
+    assert queue.app.prune() == 40
+    assert sizes == [20, 10, 5, 5]
+
+
 # -- chores ----------------------------------------------------------------------------------------
 
 
