@@ -34,6 +34,9 @@ OLDEST = {
         WHERE p.db = DATABASE() ORDER BY t.trx_started LIMIT 1
     """,
 }
+#: InnoDB shows transactions as they were when it was last asked, unless nobody has asked for a tenth of a second.
+SHOWN_ANEW = 0.2
+
 DEADLOCKS = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
 
 
@@ -76,10 +79,13 @@ def test_two_that_prune_and_one_that_dies(name: str, tmp_path: Path) -> None:
                 killed = victim.kill()
                 claims: list[float] = []
                 old: tuple[int, str | None] = (0, None)
+                looked = time.monotonic()
                 while any(pruner.poll() is None for pruner in pruners):
                     claims.append(claimer.once())
-                    for age, statement in db.fetch(OLDEST[db.kind]) if db.kind in OLDEST else ():
-                        old = max(old, (int(age), statement), key=lambda each: each[0])
+                    if db.kind in OLDEST and time.monotonic() - looked > SHOWN_ANEW:
+                        for age, statement in db.fetch(OLDEST[db.kind]):
+                            old = max(old, (int(age), statement), key=lambda each: each[0])
+                        looked = time.monotonic()
                     time.sleep(0.01)
             assert [pruner.wait() for pruner in pruners[1:]] == [0, 0]
             again = prune(db)
