@@ -18,7 +18,8 @@ from worker.program import Program
 
 pytestmark = pytest.mark.slow
 
-WORKERS = 8
+#: Idle ones, for so many seconds, and busy ones.
+IDLE, DURING, BUSY = 20, 60.0, 10
 
 #: Ops that are counted: those that look for work, and the one that says that somebody is alive.
 LOOKING = ("claim", "lanes")
@@ -82,19 +83,19 @@ def rate(site: Site[Counted], *names: str, during: float) -> float:
 def test_nothing_to_do(counted: Site[Counted]) -> None:
     """Workers with many slots each: one look for work in each poll's time, whatever the number of slots, and next to no
     processor; nor do they look more often when what wakes them is cut off."""
-    workers = counted.start_many(WORKERS, concurrency=10, lease=60.0)
+    workers = counted.start_many(IDLE, concurrency=10, lease=60.0)
     holds(lambda: True, during=5.0)
     poll = counted.app.dialect.idle_poll.total_seconds()
     used = [processor(worker) for worker in workers]
-    usual = rate(counted, *LOOKING, during=15.0)
+    usual = rate(counted, *LOOKING, during=DURING)
     used = [processor(worker) - before for worker, before in zip(workers, used, strict=True)]
-    print(f"{counted.db.name}: {usual * poll:.2f} looks a poll, {max(used) / 15:.2%} of a processor")
+    print(f"{counted.db.name}: {usual * poll:.2f} looks a poll, {max(used) / DURING:.2%} of a processor")
     assert usual <= 1.2 / poll
-    assert max(used) / 15 < 0.02
+    assert max(used) / DURING < 0.02
     assert counted.program.number("claim") == 0, "there is no lane to claim from"
     if counted.app.dialect.channel is not None:
         counted.db.fetch(LISTENING)
-        assert rate(counted, *LOOKING, during=15.0) <= 2 * usual
+        assert rate(counted, *LOOKING, during=DURING) <= 2 * usual
     assert counted.program.note.enqueue(number=7).join(timeout=10) == 7
     assert counted.logs().count("WARNING") == 0
 
@@ -103,8 +104,8 @@ def test_everybody_busy(counted: Site[Counted]) -> None:
     """Fifty long jobs in each worker: their leases are renewed by one statement each third of a lease, and nobody waits
     for anybody's rows."""
     lease = 6.0
-    counted.start_many(WORKERS, concurrency=50, lease=lease)
-    calls = (counted.program.anap.call(seconds=20.0) for _ in range(50 * WORKERS))
+    counted.start_many(BUSY, concurrency=50, lease=lease)
+    calls = (counted.program.anap.call(seconds=20.0) for _ in range(50 * BUSY))
     jobs = [job.id for job in counted.app.enqueue_many(calls)]
     counted.wait_started(*jobs)
     assert rate(counted, "renew", during=3 * lease) <= 1.2 * 3 / lease
