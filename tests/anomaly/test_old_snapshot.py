@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 RATE, BEFORE, HELD, AFTER = 200, 30, 120, 30
 
 AT_REPEATABLE_READ = {
-    "postgres": ["BEGIN ISOLATION LEVEL REPEATABLE READ"],
+    "postgres": ["SET idle_in_transaction_session_timeout = 0", "BEGIN ISOLATION LEVEL REPEATABLE READ"],
     "mysql": ["SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ", "START TRANSACTION WITH CONSISTENT SNAPSHOT"],
     "sqlite": ["BEGIN"],
 }
