@@ -276,7 +276,7 @@ class Store:
             connection = self._connect(self.name)
             try:
                 ops.run(self.dialect.suitable(), connection)
-                return migrations.migrate(self.dialect, connection)
+                return migrations.migrate(self.dialect, connection, another=lambda: self._connect(self.name))
             except Exception as error:  # noqa: BLE001 - raised again as what it means
                 trouble = connection.trouble(error)
                 if trouble is Trouble.DENIED:

@@ -12,6 +12,7 @@ from dibs import ops
 from dibs.jobs import Lane, Wanted
 from dibs.ops import Op
 from dibs.states import State
+from dibs.worker.lanes import Lanes
 
 #: The usual 95th percentile of a claim of one row here (seconds): how much slower it is on a table that has nothing else
 #: in it says how busy the machine is.
@@ -21,9 +22,16 @@ USUAL = 0.002
 class Claimer:
     """Enqueues, claims and settles one job at a time."""
 
-    def __init__(self, db: Database, *, queue: str = "default", enqueues: bool = True) -> None:
+    def __init__(
+        self, db: Database, *, queue: str = "default", enqueues: bool = True, like_a_worker: bool = False
+    ) -> None:
+        """`like_a_worker`: mostly from where the claim before was, and from the beginning of the lane as often as a
+        worker does. Otherwise each claim begins there, and walks over what the database has not cleaned away yet."""
         self._queue = Queue(db)
-        self._name = queue
+        self._lane = Lane(queue, 0)
+        self._lanes = Lanes([queue]) if like_a_worker else None
+        if self._lanes is not None:
+            self._lanes.learn([self._lane])
         self._enqueues = enqueues
         self._connection = db.connect()
 
@@ -38,20 +46,23 @@ class Claimer:
         """Return how long (seconds) one claim took, from its begin to its commit."""
         dialect, connection = self._queue.dialect, self._connection
         if self._enqueues:
-            self._queue.enqueue(new_job(queue=self._name, task="note"))
-        lane, tasks = Lane(self._name, 0), dialect.names(["note"])
+            self._queue.enqueue(new_job(queue=self._lane.queue, task="note"))
+        lane, lanes, tasks = self._lane, self._lanes, dialect.names(["note"])
         began = time.monotonic()
+        since = lanes.since(lane, now=began) if lanes is not None else None
         connection.begin()
         claims = ops.run(
-            dialect.claim(Wanted(lane, since=None, tasks=tasks, worker="w", lease=60.0, start=1, limit=1)), connection
+            dialect.claim(Wanted(lane, since=since, tasks=tasks, worker="w", lease=60.0, start=1, limit=1)), connection
         )
         connection.commit()
-        took = time.monotonic() - began
+        ended = time.monotonic()
         assert len(claims) == 1
+        if lanes is not None:
+            lanes.claimed(lane, claims[0].position, full=since is None, took=ended - began, now=ended)
         connection.begin()
         ops.run(dialect.settle([verdict(claims[0], State.DONE)], worker="w"), connection)
         connection.commit()
-        return took
+        return ended - began
 
     def p95(self, number: int = 200) -> float:
         """Return the 95th percentile of so many claims; the first ones, which prepare statements, are left out."""

@@ -5,11 +5,13 @@ Judged by the diary, which the tasks write themselves, beside the rows of the qu
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
 from dibs.jobs import JobRecord
 from dibs.states import State
+from worker.diary import Entry
 from worker.harness import Site, WorkerProcess
 
 #: Transactions of dibs' own connections that have been open for more than a second.
@@ -35,9 +37,12 @@ def nothing_lost_nothing_twice(
     `crashed`: may leases have run out? If not, each job was started exactly as often as its attempts say.
     """
     jobs = site.jobs(job_ids)
+    started, ended = defaultdict[int, list[Entry]](list), defaultdict[int, list[Entry]](list)
+    for entry in site.diary.entries():  # read once: there may be thousands of jobs
+        if entry.event in ("start", "end"):
+            (started if entry.event == "start" else ended)[entry.job].append(entry)
     for job in jobs:
-        starts = site.diary.entries("start", job=job.id)
-        ends = site.diary.entries("end", job=job.id)
+        starts, ends = started[job.id], ended[job.id]
         assert job.status in (State.DONE, State.FAILED, State.CANCELLED), job
         if job.status is State.DONE:
             assert job.claims in [entry.claims for entry in ends], f"done without its work: {job}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -58,25 +59,40 @@ def test_more_than_a_million_rows(own: Database) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("statistics", ["of an empty table", "of a long queue"])
-def test_statistics_that_are_wrong(own: Database, statistics: str) -> None:
+@pytest.mark.parametrize("drained", [False, True], ids=["of an empty table", "of a long queue"])
+@pytest.mark.parametrize("name", NAMES)
+def test_statistics_that_are_wrong(name: str, drained: bool, tmp_path: Path) -> None:
     """Taken when the table was empty, before 300,000 jobs came; or when they waited, before all but a hundred were done: a
-    claim takes at most three times as long as with right ones."""
-    for statement in BY_HAND[own.kind]:
-        own.execute(statement)
-    if statistics == "of an empty table":
-        analyze(own)
-        write(own, 3 * ROWS // 10)
-    else:
-        write(own, 3 * ROWS // 10)
-        analyze(own)
-        own.execute("UPDATE dibs_jobs SET status = 'done', finished_at = run_at, expires_at = run_at WHERE id > 100")
-    with Claimer(own) as claimer:
-        wrong = claimer.p95()
-    analyze(own)
-    with Claimer(own) as claimer:
-        right = claimer.p95()
-    print(f"{own.name}: claim {right * 1e3:.1f} ms with right statistics, {wrong * 1e3:.1f} ms with those {statistics}")
+    claim takes at most three times as long as on a table with the same past whose statistics are right.
+
+    Claimed as a worker claims, from two tables in turns: what their past has left in the index, and what else the machine
+    does, is the same for both."""
+
+    def load(db: Database, *, fresh: bool) -> None:
+        for statement in BY_HAND[db.kind]:
+            db.execute(statement)
+        if not (fresh or drained):
+            analyze(db)
+        write(db, 3 * ROWS // 10)
+        if drained:
+            if not fresh:
+                analyze(db)
+            db.execute("UPDATE dibs_jobs SET status = 'done', finished_at = run_at, expires_at = run_at WHERE id > 100")
+        if fresh:
+            analyze(db)
+
+    with ExitStack() as stack:
+        claimers: list[Claimer] = []
+        for fresh in (False, True):
+            (folder := tmp_path / str(fresh)).mkdir()
+            db = stack.enter_context(contextmanager(migrated)(name, folder))
+            load(db, fresh=fresh)
+            claimers.append(stack.enter_context(Claimer(db, like_a_worker=True)))
+        wrong, right = (
+            min(times) for times in zip(*[[each.p95() for each in claimers] for _ in range(3)], strict=True)
+        )
+    statistics = "of a long queue" if drained else "of an empty table"
+    print(f"{name}: claim {right * 1e3:.1f} ms with right statistics, {wrong * 1e3:.1f} ms with those {statistics}")
     assert wrong <= 3 * right + 0.002
 
 
@@ -93,6 +109,11 @@ LOOKS = [
     ["jobs", "-q", "there is no such queue"],
     ["jobs", "--status", "failed", "-q", "q4"],
     ["show", "2000"],
+    ["failed"],
+    ["why", "q3"],
+    ["workers"],
+    ["locks"],
+    ["metrics"],
 ]
 
 

@@ -8,9 +8,10 @@ from conformance.hands import FUTURE, PAST, WORKER, Queue, new_job, promptly, ve
 from conformance.test_keys_at_once import at_once
 from conformance.test_settle import kept_for
 from dibs.jobs import Expired, Settled
-from dibs.ops import Execute
+from dibs.ops import Execute, Op
 from dibs.retries import MAX_CRASHES
 from dibs.states import State
+from dibs.worker import upkeep
 
 # -- expire ----------------------------------------------------------------------------------------
 
@@ -205,6 +206,48 @@ def test_pruning_passes_over_what_others_hold(locking: Queue) -> None:
             assert locking.app.prune() == 50
     assert sorted(locking.statuses()) == held
     assert locking.app.prune() == 1_050
+
+
+def test_who_prunes_beside_another_takes_no_more_at_a_time(locking: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it passed over is gone when it looks again, deleted by the other: the next batch is as small as all others."""
+    monkeypatch.setattr(upkeep, "PRUNE_BATCH", 5)
+    jobs = locking.enqueue(*[new_job() for _ in range(40)])
+    locking.settle(*[verdict(claim, State.DONE) for claim in locking.claim(limit=40)])
+    locking.execute("UPDATE dibs_jobs SET expires_at = :past", past=PAST)
+    sizes: list[int] = []
+    with locking.transaction() as other:
+        other.answer(Execute("DELETE FROM dibs_jobs WHERE id <= :last", {"last": sorted(locking.statuses())[9]}))
+
+        def prune(ids: list[int]) -> Op[int]:
+            sizes.append(len(ids))
+            if len(sizes) == 3:
+                other.commit()
+            return pruning(ids)
+
+        pruning = locking.app.dialect.prune
+        monkeypatch.setattr(locking.app.dialect, "prune", prune)
+        assert locking.app.prune() == len(jobs) - 10
+    assert max(sizes) == 5
+    assert locking.statuses() == {}
+
+
+def test_batches_that_take_long_get_smaller(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half as large each time, down to a least number of rows; all is deleted all the same."""
+    queue.enqueue(*[new_job() for _ in range(40)])
+    queue.settle(*[verdict(claim, State.DONE) for claim in queue.claim(limit=40)])
+    queue.execute("UPDATE dibs_jobs SET expires_at = :past", past=PAST)
+    monkeypatch.setattr(upkeep, "PRUNE_BATCH", 20)
+    monkeypatch.setattr(upkeep, "LEAST_BATCH", 5)
+    monkeypatch.setattr(upkeep, "PRUNE_WITHIN", 0.0)
+    pruning, sizes = queue.app.dialect.prune, list[int]()
+
+    def prune(ids: list[int]) -> Op[int]:
+        sizes.append(len(ids))
+        return pruning(ids)
+
+    monkeypatch.setattr(queue.app.dialect, "prune", prune)
+    assert queue.app.prune() == 40
+    assert sizes == [20, 10, 5, 5]
 
 
 # -- chores ----------------------------------------------------------------------------------------

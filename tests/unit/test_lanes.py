@@ -197,11 +197,23 @@ def test_dear_claims_in_vain_keep_to_their_share() -> None:
         now, spent = now + 0.02, spent + 0.02
         made.claimed(A, None, full=True, took=0.02, now=now)
     assert 0.5 * SHARE < spent / now < 1.2 * SHARE
-    made.claimed(A, None, full=True, took=0.02, now=now, behind="09:00")
+    made.claimed(A, None, full=False, took=0.02, now=now, behind="09:00")
     assert made.rests(A, now=now)
     made.told("a", "08:00", now=0.0)
     assert not made.rests(A, now=now)
     assert made.since(A, now=now) == Position("08:00", 0)
+
+
+def test_a_full_scan_in_vain_keeps_nobody_waiting() -> None:
+    """Under a held snapshot it walks over all that is dead. What comes next is found from the cursor, at once, whether
+    or not anybody tells of it."""
+    made = lanes(A)
+    claimed(made, A, FIRST)
+    for now in (1.0, 2.0):
+        assert made.since(A, now=now) is None
+        made.claimed(A, None, full=True, took=0.04, now=now, behind="12:00")
+    assert made.since(A, now=2.01) is not None
+    assert not made.rests(A, now=2.01)
 
 
 def test_the_horizon_is_a_moment_ago() -> None:

@@ -169,6 +169,20 @@ class Dialect(People, Here, Register, Depths, Reasons, Locks):
         """Return the statements that come before the first migration, such as making the schema."""
         return []
 
+    #: Seconds after which a wait for a table is ended from another session, where the server knows no moment as short for `hurry`.
+    longest_wait: ClassVar[float | None] = None
+
+    def waits_for_table(self, session: int) -> Op[bool]:
+        """Does a session wait for a table's lock just now? Only where there is a `longest_wait`."""
+        del session
+        yield from ()
+        return False
+
+    def stop_waiting(self, session: int) -> Op[None]:
+        """Have the statement of a session that waits give up."""
+        del session
+        yield from ()
+
     def lock_migrations(self) -> Op[None]:
         """Wait until no other process migrates this schema."""
         yield from ()
@@ -177,7 +191,8 @@ class Dialect(People, Here, Register, Depths, Reasons, Locks):
         yield from ()
 
     def session(self) -> Op[int]:
-        """Return the number of the server's session that serves this connection; only where there is a `channel`."""
+        """Return the number of the server's session that serves this connection; only where there is a `channel`
+        or a `longest_wait`."""
         yield from ()
         return 0
 

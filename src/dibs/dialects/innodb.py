@@ -15,7 +15,7 @@ from dibs.dialects.dialect import Dialect
 from dibs.dialects.spelling import JOB_IDS, SCHEMA, TABLES, utc
 from dibs.dialects.urls import DatabaseUrl
 from dibs.errors import ConfigurationError, DatabaseUnavailable, ReadOnlyDatabase, UnsuitableDatabase
-from dibs.ops import Fetch, Op, Value, fetch
+from dibs.ops import Fetch, Op, Value, execute, fetch
 
 #: Before a statement on a user's connection. MariaDB (11.6.2 and later) would roll the user's transaction back, with
 #: error 1020, if a row is newer than its snapshot. For this statement it takes the row as it is, like the others do.
@@ -166,6 +166,23 @@ class InnoDB(Dialect):
         return super().grant(privilege, on, f"'{user}'@'{host}'")
 
     hurry = ("SET SESSION lock_wait_timeout = 1",)  # seconds, and no less
+    longest_wait = 0.5
+
+    OWN_SESSION: ClassVar[str] = "SELECT CONNECTION_ID()"
+    WAITS_FOR_TABLE: ClassVar[str] = """
+        SELECT id FROM information_schema.processlist WHERE id = :session AND LEFT(state, 17) = 'Waiting for table'
+    """
+    STOP_WAITING: ClassVar[str] = "KILL QUERY :session"
+
+    def session(self) -> Op[int]:
+        ((session,),) = yield from fetch(self.OWN_SESSION, alone=True)
+        return int(session)
+
+    def waits_for_table(self, session: int) -> Op[bool]:
+        return bool((yield from fetch(self.WAITS_FOR_TABLE, alone=True, session=session)))
+
+    def stop_waiting(self, session: int) -> Op[None]:
+        yield from execute(self.STOP_WAITING, alone=True, session=session)
 
     LOCK_MIGRATIONS: ClassVar[str] = "SELECT GET_LOCK(:name, 31536000)"  # MariaDB knows no "for ever"
     UNLOCK_MIGRATIONS: ClassVar[str] = "SELECT RELEASE_LOCK(:name)"

@@ -6,7 +6,10 @@ really must. `dibs migrate --sql` prints the same files for whoever may change t
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from importlib import resources
 from typing import TYPE_CHECKING
 
@@ -108,8 +111,11 @@ def pending(dialect: Dialect, connection: OwnConnection) -> list[tuple[int, str,
     return [entry for entry in files(dialect) if entry[0] > schema]
 
 
-def migrate(dialect: Dialect, connection: OwnConnection) -> list[str]:
-    """Apply what is pending, one migration a transaction; return the names. Two at once wait for each other.
+def migrate(
+    dialect: Dialect, connection: OwnConnection, *, another: Callable[[], OwnConnection] | None = None
+) -> list[str]:
+    """Apply what is pending, one migration a transaction; return the names. Two at once wait for each other. `another`
+    opens a second connection, from which the first is kept from waiting long.
 
     Where the database commits at each statement of DDL, a migration that was killed is run again from its start.
     """
@@ -118,7 +124,9 @@ def migrate(dialect: Dialect, connection: OwnConnection) -> list[str]:
     for number, name, text in pending(dialect, connection):
         for attempt in range(1, TRIES + 1):
             try:
-                if _apply(dialect, connection, number, text):
+                with _hurried(dialect, connection, another if attempt < TRIES else None):
+                    ours = _apply(dialect, connection, number, text)
+                if ours:
                     applied.append(f"{number:04} {name}")
                 break
             except Exception as error:
@@ -126,6 +134,37 @@ def migrate(dialect: Dialect, connection: OwnConnection) -> list[str]:
                     raise
                 time.sleep(PAUSE)
     return applied
+
+
+@contextmanager
+def _hurried(
+    dialect: Dialect, connection: OwnConnection, another: Callable[[], OwnConnection] | None
+) -> Iterator[None]:
+    """Have what waits on this connection for a table give up soon, where that must be said on another one."""
+    if another is None or dialect.longest_wait is None:
+        yield
+        return
+    session, longest, ended = ops.run(dialect.session(), connection), dialect.longest_wait, threading.Event()
+
+    def watch() -> None:
+        with suppress(Exception):  # without it the server ends such a wait, a little later
+            watching, waited = another(), False
+            try:
+                while not ended.wait(longest / 2):
+                    waits = ops.run(dialect.waits_for_table(session), watching)
+                    if waits and waited:  # seen twice: not for a transaction of a moment
+                        ops.run(dialect.stop_waiting(session), watching)
+                    waited = waits
+            finally:
+                watching.close()
+
+    watcher = threading.Thread(target=watch, name="dibs-migrate", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
 
 
 def _apply(dialect: Dialect, connection: OwnConnection, number: int, text: str) -> bool:

@@ -201,7 +201,10 @@ class Lanes:
         elif cursor.in_vain and behind is not None:
             passed = Position(behind, 0)
             cursor.position = passed if cursor.position is None else max(cursor.position, passed)
-        cursor.rests_until = now + min(took * len(self._cursors) / self._share, LOOK_BACK)
+        # After a full scan there is nothing to rest from: the next claim is from the cursor, and the next full scan keeps to
+        # its own share. (Resting here, too, had jobs wait for a second under a held snapshot, where nobody tells of them.)
+        from_cursor = full and cursor.position is not None
+        cursor.rests_until = now if from_cursor else now + min(took * len(self._cursors) / self._share, LOOK_BACK)
         if not full:
             cursor.usual = took if cursor.usual is None else 0.8 * cursor.usual + 0.2 * took
             return

@@ -29,6 +29,10 @@ LOOK_BATCH = 10_000
 MOST_FREE = 50_000
 EXPIRE_BATCH = 500
 PRUNE_BATCH = 500
+#: A batch that took longer than this (seconds), of large rows or on a slow disk, is followed by one half as large, down to so
+#: many rows: what a long transaction has locked or keeps from being cleaned away is in the way of others.
+PRUNE_WITHIN = 0.5
+LEAST_BATCH = 50
 FOLD_BATCH = 1_000
 
 PRUNE_EVERY = 60.0
@@ -276,12 +280,16 @@ def prune(store: Store, *, until: float | None = None) -> int:
     """
     deleted = 0
     passed: set[int] = set()
+    batch = PRUNE_BATCH
     while (until is None or time.monotonic() < until) and len(passed) < MOST_PASSED:
-        limit = PRUNE_BATCH + len(passed)
+        limit = batch + len(passed)
         found = store.run(partial(store.dialect.prunable, limit=limit))
-        ids = [job_id for job_id in found if job_id not in passed]
+        fresh = [job_id for job_id in found if job_id not in passed]
+        # Those that were passed over may be gone by now, and all that was found be new: no reason for a long transaction.
+        ids = fresh[:batch]
         if not ids:
             break
+        began = time.monotonic()
         try:
             number = store.run(partial(store.dialect.prune, ids))
         except (DatabaseUnavailable, MissingPrivilege):
@@ -289,7 +297,12 @@ def prune(store: Store, *, until: float | None = None) -> int:
         except DatabaseError:
             number = sum(_prune_one(store, job_id) for job_id in ids)
         deleted += number
-        if len(found) < limit:
+        took = time.monotonic() - began
+        if took > PRUNE_WITHIN:
+            batch = max(batch // 2, min(LEAST_BATCH, batch))
+        elif took < PRUNE_WITHIN / 4:
+            batch = min(batch * 2, PRUNE_BATCH)
+        if len(found) < limit and len(fresh) == len(ids):
             break
         passed.intersection_update(found)
         if number < len(ids):
