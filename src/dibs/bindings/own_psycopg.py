@@ -78,10 +78,10 @@ TROUBLES = {
     "57P05": Trouble.LOST,  # idle_session_timeout
     "26000": Trouble.LOST,  # a prepared statement is missing, or there already: a pooler at work
     "42P05": Trouble.LOST,
-    # No memory, no disk, no connections; an I/O error. Not our statement's fault, and over when somebody has
-    # seen to it: like an outage.
-    "53": Trouble.LOST,
-    "58": Trouble.LOST,
+    "53300": Trouble.LOST,  # no connections left
+    # No memory, no disk; an I/O error. Not our statement's fault, and over when somebody has seen to it.
+    "53": Trouble.FULL,
+    "58": Trouble.FULL,
     "08": Trouble.LOST,
 }
 
@@ -99,7 +99,8 @@ def connect(url: DatabaseUrl, *, name: str) -> OwnPsycopg:
     raw = None
     try:
         raw = PatientConnection.connect(
-            autocommit=True, **{**PARAMETERS, "fallback_application_name": name, **parameters}
+            autocommit=True,
+            **{**PARAMETERS, "fallback_application_name": name, **parameters, "client_encoding": "UTF8"},
         )
         return OwnPsycopg(raw, settings)
     except psycopg.Error as error:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from dibs.errors import DatabaseUnavailable, MissingPrivilege, ReadOnlyDatabase
+from dibs.errors import DatabaseFull, DatabaseUnavailable, MissingPrivilege, ReadOnlyDatabase
 
 logger = logging.getLogger("dibs")
 
@@ -23,6 +23,11 @@ JITTER = 0.2
 
 #: So long (seconds) each thread tries for itself: most outages are over by then, such as when sessions were ended.
 FREELY = 1.0
+
+
+#: A database without room goes on answering what writes nothing: it can be used once no write has failed for so long
+#: (seconds), in which each thread has written something.
+ROOM_AFTER = 12.0
 
 
 class StillAway(DatabaseUnavailable):
@@ -50,6 +55,7 @@ class Outage:
         self._since: float | None = None
         self._date = datetime.now(UTC)  # the same moment by this machine's clock, for people
         self._failed = 0.0  # the last time
+        self._full = -math.inf  # the last time that there was no room
         self._ended = -math.inf
         self._next_try = 0.0
         self._pause = FIRST_PAUSE
@@ -88,6 +94,8 @@ class Outage:
             if isinstance(error, StillAway):
                 return max(self._next_try - now, 0.0) + 0.1 * self._dice.random()
             self._failed = now
+            if isinstance(error, DatabaseFull):
+                self._full = now
             self._why = str(error)
             if self._since is None:
                 self._since, self._date = now, datetime.now(UTC)
@@ -104,7 +112,7 @@ class Outage:
     def over(self, contact: float) -> None:
         """Take note that the database answered at `contact` (monotonic). What is older than a failure says nothing:
         a thread that has nothing to ask goes round without having heard of it."""
-        if self._since is None:
+        if self._since is None or contact < self._full + ROOM_AFTER:
             return
         with self._lock:
             if self._since is not None and contact > self._failed:

@@ -120,7 +120,7 @@ class Settling:
                 due.append(self._outbox.popleft())
             try:
                 self._settle_batch(due)
-            except DatabaseError:
+            except Exception:  # an error of our own, too: what has ended must not be forgotten
                 unsettled = [entry for entry in due if entry[0].claim.id in self._holdings]
                 locked = {id(entry[0]) for _, entry in self._locked}
                 self._outbox.extendleft(reversed([entry for entry in unsettled if id(entry[0]) not in locked]))
@@ -144,7 +144,7 @@ class Settling:
             answers = self._carry_out(settle, tries)
         except (DatabaseUnavailable, MissingPrivilege, ReadOnlyDatabase, SchemaError):
             raise
-        except DatabaseError as error:
+        except Exception as error:  # noqa: BLE001 - a driver's own, too, such as for a text that it can't send
             # Something about one of them: the others must not wait for it.
             if len(batch) > 1:
                 for entry in batch:
@@ -177,7 +177,7 @@ class Settling:
             self.met_lock()
         return answers
 
-    def _settle_bare(self, run: Run, verdict: Verdict, error: DatabaseError) -> None:
+    def _settle_bare(self, run: Run, verdict: Verdict, error: Exception) -> None:
         """Settle a job whose verdict the database refuses, without what may be the reason: texts, or the deletion."""
         logger.error("job %d: its end could not be stored in full: %s", verdict.id, error)
         bare = Verdict(

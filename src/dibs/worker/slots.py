@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import sys
 import threading
 import time
+import traceback
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -54,6 +57,7 @@ class Slots(ABC):
         self._app = app
         self._worker = worker
         self._report = report
+        self._pid = os.getpid()
         # In order; whoever pops a run may begin it or take it back. By the run and not by its job: one that was taken
         # back may be claimed again, while a thread is still to come across the run that it was before.
         self._waiting: dict[Run, None] = {}
@@ -164,6 +168,7 @@ class Slots(ABC):
         return encode(run.task, result)
 
     def _end(self, run: Run, outcome: Outcome) -> None:
+        end_fork(self._pid, outcome)
         self._busy.discard(run)
         if (ran := run.ran()) is not None:
             self._usual = ran if self._usual is None else 0.9 * self._usual + 0.1 * ran
@@ -306,6 +311,26 @@ def choked(all_slots: Iterable[Slots]) -> str:
     return next((words.format(slots) for slots in all_slots if slots.stuck == slots.size), "")
 
 
+def end_fork(pid: int, outcome: Outcome) -> None:
+    """End this process, if it is none of `pid` but a fork which the code of a job has made and come back from.
+
+    It ends as a program does that got to its end: it has nothing to settle, runs no other job, and what it would say to
+    the worker over a socket that both have would be taken for what the job itself says.
+    """
+    if os.getpid() == pid:
+        return
+    code: object = 0
+    if isinstance(outcome, Raised):
+        code = outcome.error.code if isinstance(outcome.error, SystemExit) else 1
+        if not isinstance(outcome.error, SystemExit):
+            with suppress(Exception):
+                traceback.print_exception(outcome.error)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()
+    os._exit(code & 0xFF if isinstance(code, int) else int(code is not None))
+
+
 def _nobody() -> None:
     """Nobody is to be told."""
 
@@ -327,6 +352,7 @@ def encode(task: Task[Any, Any], result: Any) -> Returned:
     app = task.app
     try:
         text = app.codec.dump(result, path="result")
+        text.encode()  # a codec of the user's may give what is no text, or can't be written
         problem = f"it is {len(text)} characters of JSON, the most is {MOST_RESULT}" if len(text) > MOST_RESULT else ""
     except Exception as error:  # noqa: BLE001 - whatever is wrong with a result, the job is done
         text, problem = "", str(error)

@@ -1,0 +1,59 @@
+"""Connections whose character set has not got every character: their own users may have chosen it long ago."""
+
+from __future__ import annotations
+
+import pytest
+
+from databases import Database
+from dibs import UnsupportedConnection
+from worker.users import KINDS, users_connection, write
+
+#: What a user's connection is set to, and what it can't carry then. (A file has no such setting.)
+NARROW = {
+    "postgres": (["SET client_encoding = 'LATIN1'"], "日"),
+    "mysql": (["SET NAMES utf8mb3", "SET SESSION sql_mode = ''"], "😀"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_text_that_a_connection_cannot_carry(db: Database, kind: str) -> None:
+    """It is refused before anything is sent, with what to do: no job with question marks in it, no error of a driver's; the
+    transaction goes on. What it can carry gets there whole."""
+    app = db.app()
+    statements, beyond = NARROW.get(db.kind, ([], ""))
+
+    @app.task(name="t")
+    def t(text: str) -> None: ...
+
+    with users_connection(app, kind) as connection:
+        for statement in statements:
+            write(connection, statement)
+        jobs = {text: t.using(connection=connection, queue=f"q{text}").enqueue(text).id for text in ("plain", "é")}
+        if beyond:
+            with pytest.raises(UnsupportedConnection, match="character set is .*, which has no '.'"):
+                t.using(connection=connection).enqueue(f"a {beyond}")
+            with pytest.raises(UnsupportedConnection, match="character set is"):
+                t.using(connection=connection, key=f"k{beyond}").enqueue("plain")
+            with pytest.raises(UnsupportedConnection, match="character set is"):
+                app.enqueue_many([t.call(text) for text in ("a", beyond)], connection=connection)
+        connection.commit()
+    assert {(job.id, job.queue, job.payload["text"]) for job in app.jobs()} == {
+        (job_id, f"q{text}", text) for text, job_id in jobs.items()
+    }
+    app.close()
+
+
+def test_whatever_the_environment_says(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """dibs' own connections carry every text: a result that one of them could not send would not be settled, and its job
+    would run for ever."""
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    app = db.app()
+
+    @app.task(name="echo")
+    def echo(text: str) -> str:
+        return text
+
+    job = echo.using(queue="日").enqueue("😀")
+    app.worker(burst=True).run()
+    assert app.job(job.id).result == "😀"
+    app.close()
