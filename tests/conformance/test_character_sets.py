@@ -47,6 +47,7 @@ def test_whatever_the_environment_says(db: Database, monkeypatch: pytest.MonkeyP
     """dibs' own connections carry every text: a result that one of them could not send would not be settled, and its job
     would run for ever."""
     monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    monkeypatch.setenv("PGDATESTYLE", "German")  # in which the driver reads no times
     app = db.app()
 
     @app.task(name="echo")

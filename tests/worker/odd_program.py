@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -80,6 +81,14 @@ class OddProgram(LongProgram):
 
             threading.Thread(target=checkpoint, daemon=True).start()
 
+        @self.app.task(name="logs_amiss", runs_in="process")
+        def logs_amiss() -> str:
+            """Log what can't be put together, and what steers a terminal."""
+            logging.getLogger("shop").warning("%d jobs", "no")
+            logging.getLogger("shop").warning("red \x1b[31m")
+            return "done"
+
+        self.logs_amiss = logs_amiss
         self.signals, self.notes, self.forks, self.leaves_a_thread = signals, notes, forks, leaves_a_thread
 
 

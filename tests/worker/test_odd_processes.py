@@ -53,6 +53,14 @@ def test_progress_in_words_that_cannot_be_written(site: Site[OddProgram]) -> Non
         assert "at caf?.txt" in str(job.progress)
 
 
+def test_records_that_cannot_be_logged(site: Site[OddProgram]) -> None:
+    """The task goes on, as it does in a thread, where its handlers report what is wrong with the record."""
+    site.start()
+    (job,) = site.wait_ended(site.program.logs_amiss.enqueue().id)
+    assert (job.status, job.attempts) == ("done", 1)
+    assert site.workers[0].lines("WARNING", "red")
+
+
 def test_forks_that_come_back(site: Site[OddProgram]) -> None:
     """A child of the task's own that gets out of its code ends there: what it would say is not taken for the end of this
     job, nor of the next one."""

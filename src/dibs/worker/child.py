@@ -320,6 +320,12 @@ class _Forwarding(logging.Handler):
         self._child = child
 
     def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._forward(record)
+        except Exception:  # noqa: BLE001 - as every handler does: what can't be logged does not fail a task
+            self.handleError(record)
+
+    def _forward(self, record: logging.LogRecord) -> None:
         error = record.exc_info if record.exc_info and record.exc_info[0] else None
         fields: dict[str, Any] = {
             **extras(record),
