@@ -420,8 +420,8 @@ def test_a_terminal_that_lacks_letters(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'shop.db'}"
     app = Dibs(url)
     app.migrate()
-    app.pause("café 😀")
-    narrow = "import sys; sys.stdout.reconfigure(encoding='ascii', errors='strict')"
+    app.pause("shop 😀")
+    narrow = "import sys; sys.stdout.reconfigure(encoding='latin-1', errors='strict')"
     ended = process(["status"], tmp_path, url=url, before=narrow)
     assert (ended.code, ended.err) == (0, "")
     assert "\\U0001f600" in ended.out
