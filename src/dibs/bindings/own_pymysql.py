@@ -45,6 +45,7 @@ SETTINGS: dict[str, int | str] = {
     "time_zone": "+00:00",
     "sql_mode": "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION",
     "sql_safe_updates": 0,
+    "sql_select_limit": 2**64 - 1,
     "innodb_lock_wait_timeout": 5,
     "lock_wait_timeout": 10,
     "wait_timeout": 300,

@@ -209,7 +209,9 @@ def _delay(error: BaseException) -> float | str | None:
     delay = getattr(error, "delay", None)
     if isinstance(delay, timedelta):
         return delay.total_seconds()
-    if delay is None or (isinstance(delay, int | float) and not isinstance(delay, bool)):
+    if delay is None or isinstance(delay, float):
+        return delay
+    if isinstance(delay, int) and not isinstance(delay, bool):
         with suppress(OverflowError):
-            return delay if delay is None else float(delay)
+            return delay if abs(delay) < 2**63 else float(delay)
     return type(delay).__name__

@@ -1,4 +1,4 @@
-"""Connections whose character set has not got every character: their own users may have chosen it long ago."""
+"""Sessions that are set in other ways than usual: their users may have chosen it long ago, or the server for them."""
 
 from __future__ import annotations
 
@@ -40,6 +40,26 @@ def test_a_text_that_a_connection_cannot_carry(db: Database, kind: str) -> None:
     assert {(job.id, job.queue, job.payload["text"]) for job in app.jobs()} == {
         (job_id, f"q{text}", text) for text, job_id in jobs.items()
     }
+    app.close()
+
+
+def test_a_session_that_is_limited_to_a_few_rows(db: Database) -> None:
+    """A user may have set how many rows an answer has at most: none of a bulk's jobs is taken for a duplicate for that."""
+    app = db.app()
+
+    @app.task(name="t")
+    def t(number: int) -> None: ...
+
+    with users_connection(app) as connection:
+        if db.kind == "mysql":
+            write(connection, "SET SESSION sql_select_limit = 1, sql_safe_updates = 1")
+        bulks = [
+            app.enqueue_many([t.using(key=f"k{number}").call(number) for number in range(5)], connection=connection)
+            for _ in range(2)
+        ]
+        connection.commit()
+    assert [job.created for bulk in bulks for job in bulk] == [True] * 5 + [False] * 5
+    assert {job.id for job in app.jobs()} == {job.id for job in bulks[0]} == {job.id for job in bulks[1]}
     app.close()
 
 
