@@ -146,7 +146,8 @@ CONSTANTS = {
     "poll where no notification arrives": seconds(worker.DEAF_POLL),
     "a new queue or priority is noticed": f"within {seconds(lookout.LANES_EVERY)}",
     "a job that committed late is seen": f"within {seconds(lanes.LONGEST_UNSEEN)}",
-    "claimed ahead": f"what the slots will start within {seconds(slots.AHEAD)}, at most {slots.MOST_AHEAD:,}",
+    "claimed ahead": f"what the slots will start within {seconds(slots.AHEAD)}, at most {slots.MOST_AHEAD:,} "
+    f"and {slots.MOST_CHARACTERS_AHEAD // 1_000_000} MB of arguments",
     "a job claimed ahead waits for a slot": seconds(fetcher.LONGEST_HELD),
     "a process whose job is to end": (
         f"{seconds(processes.CLEAN_UP)} to clean up after being told to, {seconds(processes.LAST_CLEAN_UP)} where the worker ends"

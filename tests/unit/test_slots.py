@@ -81,3 +81,30 @@ def test_taken_back_and_claimed_again(kind: type[Slots], tmp_path: Path) -> None
     assert [ended.get(timeout=10) for _ in range(2)] == [(first, Returned(None)), (again, Returned(None))]
     assert held.begun is None
     slots.close()
+
+
+def test_large_arguments_are_not_hoarded(tmp_path: Path) -> None:
+    """What waits for a slot takes 16 MB of memory, not a thousand times a megabyte: a worker in a container would be killed
+    for it. With small arguments again as many are claimed as before."""
+    app = Dibs(file_url(tmp_path / "unused.db"))
+
+    def work(text: str) -> None: ...
+
+    task: Task[Any, Any] = app.task(work)
+    ended: SimpleQueue[Run] = SimpleQueue()
+    slots = ThreadSlots(app, "w", 10, [task.name], lambda run, _: ended.put(run))
+
+    def claim(payload: str) -> int:
+        slots.start([run_of(task, number, claims=1, payload=payload) for number in range(10)])
+        for _ in range(10):
+            ended.get(timeout=10)
+        return slots.room()[1]
+
+    assert claim('{"text":""}') > 500
+    large = '{"text":"' + "x" * 1_000_000 + '"}'
+    assert claim(large) < 40
+    assert claim(large) < 25
+    for _ in range(20):
+        small = claim('{"text":""}')
+    assert small > 500
+    slots.close()

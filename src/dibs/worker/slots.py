@@ -39,6 +39,9 @@ AHEAD = 0.25
 #: Claims that wait for a slot, at most, unless a worker's setting says otherwise.
 MOST_AHEAD = 1_000
 
+#: What waits for a slot is held in memory: so many characters of arguments, as far as the last claims tell.
+MOST_CHARACTERS_AHEAD = 16_000_000
+
 #: An async task that was cancelled since its time was up, and goes on for so long (seconds), counts as stuck.
 SWALLOWED = 1.0
 
@@ -63,6 +66,7 @@ class Slots(ABC):
         self._waiting: dict[Run, None] = {}
         self._busy: set[Run] = set()
         self._usual: float | None = None  # seconds that a run takes, of late
+        self._characters = 1.0  # of its arguments
         self._threads: list[threading.Thread] = []
         self.most_ahead = MOST_AHEAD
         self.ring: Callable[[], None] = _nobody  # called at the end of a run when so few held ones or fewer wait:
@@ -79,7 +83,8 @@ class Slots(ABC):
             return free, 0
         now = time.monotonic()
         quick = self.size - sum(1 for run in self.busy if run.begun is not None and now - run.begun > AHEAD)
-        ahead = min(int(quick * AHEAD / max(self._usual, 1e-5)), self.most_ahead) - max(waiting - (self.size - busy), 0)
+        most = min(self.most_ahead, int(MOST_CHARACTERS_AHEAD / self._characters))
+        ahead = min(int(quick * AHEAD / max(self._usual, 1e-5)), most) - max(waiting - (self.size - busy), 0)
         return free, max(ahead, 0)
 
     @property
@@ -106,8 +111,11 @@ class Slots(ABC):
 
     def start(self, runs: Sequence[Run]) -> None:
         """Run these as soon as there are slots for them."""
+        characters = 0
         for run in runs:
             self._waiting[run] = None
+            characters += len(run.claim.payload)
+        self._characters = max((self._characters + characters / max(len(runs), 1)) / 2, 1.0)
         self._admit(runs)
 
     @abstractmethod
