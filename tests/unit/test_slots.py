@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from dibs import Dibs
+from dibs.codec import JsonCodec
 from dibs.dialects import file_url
 from dibs.jobs import Claim, Position
 from dibs.tasks import Task
 from dibs.worker.runs import Run
-from dibs.worker.slots import LoopSlots, Slots, ThreadSlots
+from dibs.worker.slots import LoopSlots, Slots, ThreadSlots, encode
 from dibs.worker.verdicts import Outcome, Returned
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -108,3 +109,20 @@ def test_large_arguments_are_not_hoarded(tmp_path: Path) -> None:
         small = claim('{"text":""}')
     assert small > 500
     slots.close()
+
+
+@pytest.mark.parametrize("given", [b"1", None, '"\udcff"', '"a\0b"', 7])
+def test_a_codec_that_gives_no_text(given: Any, tmp_path: Path) -> None:
+    """A result that a codec of the user's wrote as something that can't be stored is left out; the work was done."""
+
+    class Codec(JsonCodec):
+        def dump(self, value: object, *, path: str = "") -> str:
+            text: str = given
+            return text if path == "result" else super().dump(value, path=path)
+
+    app = Dibs(file_url(tmp_path / "unused.db"), codec=Codec())
+
+    def work() -> int:
+        return 1
+
+    assert encode(app.task(work), 1) == Returned(None)

@@ -337,7 +337,7 @@ def verdict_of(
 
     try:
         return verdict(outcome)
-    except Exception as error:  # noqa: BLE001 - a signal too odd to be read; its job must not hang on it
+    except BaseException as error:  # noqa: BLE001 - a signal too odd to be read; its job must not hang on it
         return verdict(Raised(error))
 
 

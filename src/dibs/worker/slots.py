@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 
 from dibs.app import Dibs
 from dibs.errors import Cancel, InvalidArgument
+from dibs.limits import problem_with_text
 from dibs.loop import LEAVING, TaskLoop
 from dibs.running import CurrentJob, _current
 from dibs.settings import MOST_RESULT
@@ -360,8 +361,11 @@ def encode(task: Task[Any, Any], result: Any) -> Returned:
     app = task.app
     try:
         text = app.codec.dump(result, path="result")
-        text.encode()  # a codec of the user's may give what is no text, or can't be written
-        problem = f"it is {len(text)} characters of JSON, the most is {MOST_RESULT}" if len(text) > MOST_RESULT else ""
+        problem = (
+            problem_with_text(text) or ""
+        )  # a codec of the user's may give what can't be stored, or is no text at all
+        if len(text) > MOST_RESULT:
+            problem = f"it is {len(text)} characters of JSON, the most is {MOST_RESULT}"
     except Exception as error:  # noqa: BLE001 - whatever is wrong with a result, the job is done
         text, problem = "", str(error)
     if problem:
