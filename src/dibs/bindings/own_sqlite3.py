@@ -38,6 +38,7 @@ TROUBLES = {
     # The disk is full or fails, the file can't be opened: over when somebody has seen to it, like an outage.
     sqlite3.SQLITE_FULL: Trouble.FULL,
     sqlite3.SQLITE_IOERR: Trouble.FULL,
+    sqlite3.SQLITE_IOERR_FSYNC: Trouble.LOST,  # it was written, and may be there after a crash
     sqlite3.SQLITE_CANTOPEN: Trouble.LOST,
 }
 
