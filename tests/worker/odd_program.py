@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 import threading
 import time
@@ -88,6 +89,25 @@ class OddProgram(LongProgram):
             logging.getLogger("shop").warning("red \x1b[31m")
             return "done"
 
+        def pools() -> list[int | None]:
+            """Compute in forks of one's own, and end one that would go on for a minute."""
+            context = multiprocessing.get_context("fork")
+            with context.Pool(2) as pool:
+                found: list[int | None] = list(pool.map(abs, [-1, -2]))
+            begun = context.Event()
+
+            def go_on() -> None:
+                begun.set()
+                time.sleep(60)
+
+            other = context.Process(target=go_on)
+            other.start()
+            begun.wait(20)
+            other.terminate()
+            other.join(20)
+            return [*found, other.exitcode]
+
+        self.pools = [self.app.task(name=f"pools_{where}", runs_in=where)(pools) for where in ("process", "thread")]
         self.logs_amiss = logs_amiss
         self.signals, self.notes, self.forks, self.leaves_a_thread = signals, notes, forks, leaves_a_thread
 

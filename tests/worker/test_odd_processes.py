@@ -72,6 +72,14 @@ def test_forks_that_come_back(site: Site[OddProgram]) -> None:
     assert [job.result for job in found] == list(expected.values())
 
 
+def test_forks_that_are_told_to_end(site: Site[OddProgram]) -> None:
+    """They do: the signals of a worker's own that they inherit are not theirs to pass over. (A pool of multiprocessing
+    waits for it for ever.)"""
+    jobs = [task.enqueue().id for task in site.program.pools]
+    site.start(concurrency=1)
+    assert [job.result for job in site.wait_ended(jobs)] == [[1, 2, -15]] * 2
+
+
 def test_a_thread_that_a_task_left_behind(site: Site[OddProgram], tmp_path: Path) -> None:
     """Its checkpoint is refused, and not taken for one of the job that runs there by now."""
     site.start(concurrency=1)

@@ -47,6 +47,7 @@ from dibs.worker.messages import (
     reached,
 )
 from dibs.worker.scrubbing import scrub_of
+from dibs.worker.signals import as_without_handler
 from dibs.worker.slots import decode, encode, end_fork
 from dibs.worker.verdicts import Misfit, Outcome, Raised, text_of
 
@@ -129,8 +130,7 @@ class Child:
         self._runner: asyncio.Runner | None = None
 
     def work(self, hello: Hello) -> None:
-        signal.signal(signal.SIGTERM, self._end_code)
-        signal.signal(signal.SIGINT, lambda number, frame: None)  # for the worker to heed
+        self._heed_signals()
         try:
             app = places.app_at(hello)
         except BaseException as error:  # noqa: BLE001 - whatever the user's modules raise is what the worker has to say
@@ -143,6 +143,7 @@ class Child:
         threading.Thread(target=self._listen, name="dibs-worker", daemon=True).start()
         self.say(Ready(None))
         while (run := self._jobs.get()) is not None:
+            self._heed_signals()  # a job before may have handlers of its own
             self._run = run
             task = app.task_named(run.claim.task)
             try:
@@ -152,6 +153,10 @@ class Child:
             self._run = None
             end_fork(self._process, outcome)
             self.say(self._end(task, run, outcome))
+
+    def _heed_signals(self) -> None:
+        signal.signal(signal.SIGTERM, self._end_code)
+        signal.signal(signal.SIGINT, self._pass_over)
 
     # -- in the main thread ------------------------------------------------------------------------
 
@@ -198,8 +203,16 @@ class Child:
         except BaseException as error:  # noqa: BLE001 - a cancelled task is one of the outcomes
             return Raised(error)
 
+    def _pass_over(self, number: int, frame: FrameType | None) -> None:
+        """Leave a SIGINT to the worker."""
+        if os.getpid() != self._process:
+            as_without_handler(number)
+
     def _end_code(self, number: int, frame: FrameType | None) -> None:
         """End the code of a job that the worker wants ended. A SIGTERM from anybody else is for the worker to heed."""
+        if os.getpid() != self._process:
+            as_without_handler(number)
+            return
         run = self._run
         if run is not None and run.inside and run.interruption is not None and not self._shielded:
             run.inside = False
