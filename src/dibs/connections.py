@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dibs import ops
@@ -144,8 +145,8 @@ class Connections:
         self._check_family(binding.family, connection)
         if together and binding.commits_alone:
             raise AutocommitConnection(together)
-        with Advising():
-            return ops.run(make(), binding)
+        with Advising(), _encodable():
+            return ops.run(self.dialect.over_users_connection(make()), binding)
 
     async def arun_on(
         self, connection: Any, make: Callable[[], Op[T]], *, once: bool = False, together: str | None = None
@@ -165,11 +166,24 @@ class Connections:
         self._check_family(binding.family, connection)
         if together and await binding.commits_alone():
             raise AutocommitConnection(together)
-        with Advising():
-            return await ops.arun(make(), binding)
+        with Advising(), _encodable():
+            return await ops.arun(self.dialect.over_users_connection(make()), binding)
 
     def _check_family(self, family: str, connection: Any) -> None:
         if family != self.dialect.family:
             raise UnsupportedConnection(
                 f"{type(connection).__name__} is a connection to another kind of database than {self.url}"
             )
+
+
+@contextmanager
+def _encodable() -> Iterator[None]:
+    """Have a driver that can't write a text in the connection's own character set say it in our words. Nothing was sent."""
+    try:
+        yield
+    except UnicodeEncodeError as error:
+        missing = str(error.object)[error.start]
+        raise UnsupportedConnection(
+            f"this connection's character set is {error.encoding}, which has no {missing!r} (U+{ord(missing):04X}): "
+            "connect with one that holds every text, such as UTF-8"
+        ) from error

@@ -67,6 +67,10 @@ class DatabaseUnavailable(DatabaseError):
     """The database cannot be reached."""
 
 
+class DatabaseFull(DatabaseUnavailable):
+    """The database answers and has no room for what is to be written, or its disk fails."""
+
+
 class ReadOnlyDatabase(DatabaseError):
     """The server takes no writes: a replica, or a primary that was set read-only."""
 

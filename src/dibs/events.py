@@ -14,7 +14,6 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from concurrent.futures import CancelledError as HandlerCancelled
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from queue import SimpleQueue
@@ -190,7 +189,7 @@ class Events:
                     if not future.cancel():
                         raise  # its own
                     logger.error("the handler %s took longer than %g s and was cancelled", named, LONGEST_HANDLER)
-        except (Exception, SystemExit, HandlerCancelled) as error:  # noqa: BLE001 - the user's code
+        except BaseException as error:  # noqa: BLE001 - the user's code; this thread is for all handlers
             # Without what it was raised from: that may be the task's own error, which is as it was raised.
             trace = "".join(traceback.format_exception(type(error), error, error.__traceback__, chain=False))
             text = event.error if error is event.exception else scrubbed(trace, self._scrub)

@@ -72,9 +72,22 @@ class TextFormatter(logging.Formatter):
         super().__init__(FORMAT, TIME)
         self._of_a_job = logging.PercentStyle(OF_A_JOB)
 
+    def format(self, record: logging.LogRecord) -> str:
+        # Whoever enqueues may have put into a name or an argument what steers the terminal of whoever reads.
+        return escaped(super().format(record), keep="\n\t")
+
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - as logging calls it
         of_a_job = getattr(record, "dibs_job", None) is not None
         return self._of_a_job.format(record) if of_a_job else super().formatMessage(record)
+
+
+def escaped(text: str, *, keep: str) -> str:
+    """Return a text with what can't be printed written as escapes, other than these characters."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each in keep or each.isprintable() else each.encode("unicode_escape").decode() for each in text
+    )
 
 
 class JsonFormatter(logging.Formatter):

@@ -6,6 +6,7 @@ from typing import NoReturn
 
 from dibs.errors import (
     DatabaseError,
+    DatabaseFull,
     DatabaseUnavailable,
     MissingPrivilege,
     ReadOnlyDatabase,
@@ -31,6 +32,8 @@ def raise_as(trouble: Trouble, error: Exception) -> NoReturn:
         ) from error
     if trouble is Trouble.LOST:
         raise DatabaseUnavailable(f"the connection to the database was lost again and again: {reason}") from error
+    if trouble is Trouble.FULL:
+        raise DatabaseFull(f"the database has no room for this, or its disk fails: {reason}") from error
     if trouble is Trouble.LOCKED:
         raise DatabaseUnavailable(f"a lock in the database was not to be had in time: {reason}") from error
     if trouble is Trouble.DENIED:

@@ -36,7 +36,7 @@ class Orders(Registry, Connections):
 
     def job(self, job_id: int) -> JobRecord:
         """Look one job up. Raises JobNotFound."""
-        _ids(job_id)
+        integer(job_id, "job id", low=0, high=2**63 - 1)
         found = self.store.run(lambda: self.dialect.find(job_id))
         if found is None:
             raise JobNotFound(job_id)

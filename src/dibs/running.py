@@ -11,7 +11,7 @@ from dibs.errors import Cancel, DatabaseUnavailable, DibsError, InvalidArgument,
 from dibs.events import meta_from
 from dibs.jobs import Settled
 from dibs.retries import frees_key, keep
-from dibs.settings import MOST_CHECKPOINT
+from dibs.settings import MOST_CHECKPOINT, MOST_RESULT
 from dibs.states import State
 
 if TYPE_CHECKING:
@@ -201,7 +201,8 @@ class CurrentJob:
 
         Call it first in that transaction: after a read, a database at REPEATABLE READ may refuse with an error that
         asks you to begin anew. Raises LostClaim when the claim is no longer ours: let it out, so that your writes
-        roll back with it. Raises AutocommitConnection on a connection that would commit it alone, and the signal
+        roll back with it. Raises InvalidArgument for a result that is no JSON; of more than 64 KB it is left out, with a
+        warning. Raises DibsError where it has settled the job already. Raises AutocommitConnection on a connection that would commit it alone, and the signal
         `Cancel` when a person wants the job cancelled. dibs neither commits nor rolls back.
         """
         if not self._app.run_on(connection, lambda: self._op(result), together="finish()"):
@@ -221,19 +222,36 @@ class CurrentJob:
             claims=claim.claims,
             worker=self._worker,
             attempts=claim.attempts,
-            result=None if result is None else self._app.codec.dump(result, path="result"),
+            result=self._result_text(result),
             keep=keep(State.DONE, retention=claim.retention, keyed=claim.task_key is not None),
             frees_key=frees_key(State.DONE, key_until=claim.key_until),
         )
 
+    def _result_text(self, result: Any) -> str | None:
+        if result is None:
+            return None
+        text = self._app.codec.dump(result, path="result")
+        if len(text) > MOST_RESULT:
+            self._app.warn_once(
+                f"result {self.task}",
+                "the result of %s is not stored: it is %d characters of JSON, the most is %d",
+                self.task,
+                len(text),
+                MOST_RESULT,
+            )
+            return None
+        return text
+
     def _refusal(self) -> Exception:
         """Return what to raise when nothing could be finished: a claim that is ours still is to be cancelled."""
-        claim, dialect = self._claim, self._app.dialect
-        cancelling = self._run.cancelling
-        if not cancelling:  # the worker asks about once a second: it may not know yet
-            look = self._app.store.run(lambda: dialect.look({claim.id: claim.claims}, worker=self._worker))
-            cancelling = look[claim.id] is Settled.LOCKED
-        return Cancel("cancelled while it ran") if cancelling else LostClaim(self.id, self._worker)
+        claim, dialect, store = self._claim, self._app.dialect, self._app.store
+        # The worker asks about once a second: it may not know yet.
+        if self._run.cancelling or store.run(lambda: dialect.cancelling([claim.id])):
+            return Cancel("cancelled while it ran")
+        look = store.run(lambda: dialect.look({claim.id: claim.claims}, worker=self._worker))
+        if self._run.finished and look[claim.id] is not Settled.LOST:
+            return DibsError("finish() has settled this job already: call it once")
+        return LostClaim(self.id, self._worker)
 
 
 _current: ContextVar[CurrentJob] = ContextVar("dibs_current_job")

@@ -203,7 +203,7 @@ def scrubbed(text: str, scrub: Callable[[str], str] | None) -> str:
         if isinstance(cleaned, str):
             return cleaned
         problem = f"it returned {type(cleaned).__name__}"
-    except Exception as error:  # noqa: BLE001 - the user's code; its own message may quote what it should hide
+    except BaseException as error:  # noqa: BLE001 - the user's code; its own message may quote what it should hide
         problem = f"it raised {type(error).__name__}"
     logger.error("Dibs(scrub=…) could not clean an error's text, so the text is left out: %s", problem)
     return "(left out: Dibs(scrub=…) could not clean it)"

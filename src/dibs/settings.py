@@ -46,7 +46,7 @@ def seconds(value: Seconds, path: str, *, low: float = 0.0, high: float = LONGES
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InvalidArgument(path, f"takes seconds or a timedelta, not {type(value).__name__}")
     if not low <= value <= high:  # also False for NaN
-        raise InvalidArgument(path, f"must be between {low:g} and {high:g} seconds, not {value!r:.40}")
+        raise InvalidArgument(path, f"must be between {low:g} and {high:g} seconds, not {_shown(value)}")
     return float(value)
 
 
@@ -55,8 +55,15 @@ def integer(value: int, path: str, *, low: int, high: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidArgument(path, f"takes a whole number, not {type(value).__name__}")
     if not low <= value <= high:
-        raise InvalidArgument(path, f"must be between {low} and {high}, not {value!r:.40}")
+        raise InvalidArgument(path, f"must be between {low} and {high}, not {_shown(value)}")
     return value
+
+
+def _shown(value: float) -> str:
+    try:
+        return f"{value!r:.40}"
+    except ValueError:  # Python itself does not write a whole number of more than some thousand digits
+        return "a number of thousands of digits"
 
 
 def name(value: str, path: str, *, longest: int) -> str:
@@ -158,7 +165,7 @@ def _number(value: float, path: str, *, low: float, high: float) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InvalidArgument(path, f"takes a number, not {type(value).__name__}")
     if not low <= value <= high:  # also False for NaN
-        raise InvalidArgument(path, f"must be between {low:g} and {high:g}, not {value!r:.40}")
+        raise InvalidArgument(path, f"must be between {low:g} and {high:g}, not {_shown(value)}")
     return float(value)
 
 

@@ -19,11 +19,7 @@ from weakref import WeakSet
 from dibs import migrations, ops, privileges
 from dibs.bindings.binding import OwnConnection
 from dibs.dialects.dialect import Dialect
-from dibs.errors import (
-    DatabaseError,
-    MissingPrivilege,
-    OutcomeUnknown,
-)
+from dibs.errors import DatabaseError, MissingPrivilege, OutcomeUnknown
 from dibs.meanings import raise_as
 from dibs.ops import Op
 from dibs.troubles import Trouble
@@ -38,8 +34,20 @@ LONGEST_PAUSE = 0.5
 #: A lock timeout is seconds long already, so it is not waited for as often.
 LOCKED_TRIES = 4
 
+#: Where there is no room, a moment's waiting helps only against what takes it for a moment.
+FULL_TRIES = 2
+
 #: A server that takes no writes is not asked as often either: if a new connection leads to the same one, it says so.
 READ_ONLY_TRIES = 4
+
+#: How often an op is tried, by what went wrong; what is not here would go wrong again.
+_TRIES = {
+    Trouble.CONFLICT: TRIES,
+    Trouble.LOST: TRIES,
+    Trouble.LOCKED: LOCKED_TRIES,
+    Trouble.FULL: FULL_TRIES,
+    Trouble.READ_ONLY: READ_ONLY_TRIES,
+}
 
 #: A connection idle for longer is asked a question before work that must not be sent twice goes over it; so is one on
 #: which something has come that nobody asked for: that the server is being stopped, or the end.
@@ -201,7 +209,7 @@ class Store:
         if trouble is Trouble.DENIED:
             self._deny(error, connection, attempt.sql)
             raise_as(trouble, error)
-        if trouble in (Trouble.LOST, Trouble.READ_ONLY):
+        if trouble in (Trouble.LOST, Trouble.FULL, Trouble.READ_ONLY):
             self._drop_all(connection)
         else:
             self._roll_back(connection, attempt.generation)
@@ -210,9 +218,7 @@ class Store:
                 "the connection was lost while this was being committed: it may have happened or not. "
                 "Look before you repeat it, or give the job a key: then repeating it is safe"
             ) from error
-        tries = {Trouble.LOCKED: LOCKED_TRIES, Trouble.READ_ONLY: READ_ONLY_TRIES}.get(trouble, TRIES)
-        again = trouble in (Trouble.LOST, Trouble.READ_ONLY, Trouble.CONFLICT, Trouble.LOCKED)
-        if not again or attempt.number >= min(tries, attempt.of):
+        if trouble not in _TRIES or attempt.number >= min(_TRIES[trouble], attempt.of):
             raise_as(trouble, error)
         pause = min(FIRST_PAUSE * 2 ** (attempt.number - 1), LONGEST_PAUSE)
         time.sleep(pause * self._dice.uniform(0.5, 1.5))
@@ -315,6 +321,9 @@ class Store:
                 return connection
             try:
                 connection.answer(ops.Fetch("SELECT 1", {}))
+            except DatabaseError:  # it knows that another one would be of no use
+                self._give_back(connection, self.generation)
+                raise
             except Exception as error:  # noqa: BLE001 - whatever it says, this connection is not fresh
                 del error
                 self._drop_all(connection)

@@ -14,6 +14,7 @@ class Trouble(Enum):
     CONFLICT = "a deadlock or a serialization failure: the same transaction may be tried again"
     LOCKED = "a lock was not to be had in time: try again later"
     LOST = "the connection is gone: connect again"
+    FULL = "no room for what was to be written, or a disk that fails: it did not happen, try again later"
     READ_ONLY = "this server takes no writes: connect again, perhaps elsewhere"
     UNSUITABLE = "the server is set in a way on which no queue can run"
     NO_TABLE = "a table or a column is missing: migrate"

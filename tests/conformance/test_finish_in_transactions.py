@@ -11,7 +11,7 @@ from conformance.connections.kind import Connected, Kind, done
 from conformance.connections.pairs import on_each
 from conformance.hands import WORKER, Queue
 from dibs import current_job
-from dibs.errors import AutocommitConnection, Cancel, LostClaim
+from dibs.errors import AutocommitConnection, Cancel, DibsError, LostClaim
 from dibs.running import CurrentJob
 from dibs.states import State
 from dibs.tasks import Task
@@ -194,6 +194,35 @@ def test_a_worker_takes_it_for_settled(queue: Queue, kind: Kind, task: Task[Any,
     record = queue.record(job.id)
     assert (record.status, record.result, record.attempts, ran) == (State.DONE, "from finish", 1, [1])
     assert queue.count("theirs") == 1
+
+
+@on_each()
+def test_finished_twice(queue: Queue, kind: Kind, task: Task[Any, Any]) -> None:
+    """Nobody has cancelled the job, and it is not lost: the error says what is wrong, also after the commit. After a roll back
+    it may be finished anew. A result that is too long is left out."""
+    job, _ = run_of(queue, task)
+    already = r"finish\(\) has settled this job already"
+
+    async def scenario() -> None:
+        async with kind.open(queue.db) as user:
+            await done(user.begin())
+            await user.finish(job, 1)
+            with pytest.raises(DibsError, match=already):
+                await user.finish(job, 2)
+            await done(user.rollback())
+        async with kind.open(queue.db) as user:
+            await done(user.begin())
+            await user.finish(job, "x" * 70_000)
+            await done(user.commit())
+        async with kind.open(queue.db) as user:
+            await done(user.begin())
+            with pytest.raises(DibsError, match=already):
+                await user.finish(job, 3)
+            await done(user.rollback())
+
+    kind.run(scenario())
+    record = queue.record(job.id)
+    assert (record.status, record.result) == (State.DONE, None)
 
 
 @one_kind

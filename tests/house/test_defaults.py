@@ -148,7 +148,8 @@ CONSTANTS = {
     "a job that committed late is seen": f"within {seconds(lanes.LONGEST_UNSEEN)}",
     "a full scan, or a look for lanes, beside the claims": f"where it takes more than {lanes.LONG * 1000:g} ms",
     "settled together with the next claim": f"where a claim brings at most {fetcher.FEW} and none waits",
-    "claimed ahead": f"what the slots will start within {seconds(slots.AHEAD)}, at most {slots.MOST_AHEAD:,}",
+    "claimed ahead": f"what the slots will start within {seconds(slots.AHEAD)}, at most {slots.MOST_AHEAD:,} "
+    f"and {slots.MOST_CHARACTERS_AHEAD // 1_000_000} MB of arguments",
     "a job claimed ahead waits for a slot": seconds(fetcher.LONGEST_HELD),
     "a process whose job is to end": (
         f"{seconds(processes.CLEAN_UP)} to clean up after being told to, {seconds(processes.LAST_CLEAN_UP)} where the worker ends"

@@ -22,6 +22,7 @@ PUT_TOGETHER = {
     ("dialects/bench/measuring.py", "drop"): "the name of a table that the bench made, quoted",
     ("bindings/own_psycopg.py", "__init__"): "names and values of settings that are constants here",
     ("bindings/own_pymysql.py", "__init__"): "names of settings that are constants here",
+    ("bindings/own_psycopg.py", "_told"): "what a person may paste; it is never run",
     ("doctor/drift.py", "drift"): "what a person may paste; it is never run",
     ("dialects/doctor/postgres.py", "dead"): "what a person may paste; it is never run",
     ("dialects/innodb.py", "may"): "a question about a table of dibs, whose name is quoted",

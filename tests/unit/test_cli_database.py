@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from commands import Command, Ended, write_jobs
+from commands import Command, Ended, process, write_jobs
 from databases import NAMES, Database, new_database
-from dibs import migrations
+from dibs import Dibs, migrations
 from dibs.ops import Execute
 
 
@@ -413,3 +413,15 @@ def test_arguments_from_a_pipe(dibs: Shop, monkeypatch: pytest.MonkeyPatch, here
         monkeypatch.setattr(sys, "stdin", file)
         job_id = dibs.enqueue("add", "--args", "-")
     assert dibs("show", job_id, "--json").json["payload"] == {"a": 10**30}
+
+
+def test_a_terminal_that_lacks_letters(tmp_path: Path) -> None:
+    """What cannot be written in its encoding is written as an escape: no reason to fail, and least of all half-way."""
+    url = f"sqlite:///{tmp_path / 'shop.db'}"
+    app = Dibs(url)
+    app.migrate()
+    app.pause("shop 😀")
+    narrow = "import sys; sys.stdout.reconfigure(encoding='latin-1', errors='strict')"
+    ended = process(["status"], tmp_path, url=url, before=narrow)
+    assert (ended.code, ended.err) == (0, "")
+    assert "\\U0001f600" in ended.out

@@ -84,7 +84,7 @@ def test_errors_of_handlers_are_logged(caplog: pytest.LogCaptureFixture) -> None
 
     def raises(event: Event) -> None:
         if event.job_id == 1:
-            raise SystemExit("card 4929")
+            raise GeneratorExit("card 4929")
         assert event.exception is not None
         raise event.exception
 

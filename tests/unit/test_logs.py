@@ -126,3 +126,9 @@ def test_filter() -> None:
     made.dibs_job, made.dibs_task = 7, "mail"
     assert JobFilter().filter(made)
     assert TextFormatter().format(made).endswith(" INFO shop [job 7 mail]: a line")
+
+
+def test_what_steers_a_terminal() -> None:
+    """In lines for people it is written out: whoever enqueues may have put it there. Lines and tabs stay as they are."""
+    record = logging.makeLogRecord({"msg": "job of %s\n\tand 😀", "args": ("a\x1b]0;b\x07\r\x9b2J\u202e",)})
+    assert TextFormatter().format(record).endswith("job of a\\x1b]0;b\\x07\\r\\x9b2J\\u202e\n\tand 😀")

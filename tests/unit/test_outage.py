@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from dibs.errors import DatabaseUnavailable, ReadOnlyDatabase
+from dibs.errors import DatabaseError, DatabaseFull, DatabaseUnavailable, ReadOnlyDatabase
 from dibs.worker.outage import JITTER, LONGEST_PAUSE, Outage, StillAway
 
 
@@ -31,6 +31,30 @@ def test_it_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     assert vars(back)["outage_seconds"] >= 0
     assert "T" in vars(back)["outage_since"]
     assert {gone.levelno, back.levelno} == {logging.WARNING}
+
+
+def test_no_room_is_told_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What only reads goes on well in a database that is full, and is not the end of that."""
+    outage = Outage()
+    for _ in range(3):
+        outage.failed(DatabaseFull("disk full"))
+        outage.over(time.monotonic())
+        assert outage.since is not None
+    monkeypatch.setattr("dibs.worker.outage.ROOM_AFTER", 0.0)
+    outage.over(time.monotonic())
+    assert outage.since is None
+    assert len(caplog.records) == 2
+
+
+def test_what_one_statement_meets_is_not_told_each_time(caplog: pytest.LogCaptureFixture) -> None:
+    """While the others go on well it would be a line each half a second; another reason is told."""
+    outage = Outage()
+    for _ in range(5):
+        outage.failed(DatabaseError("integer out of range"))
+        outage.over(time.monotonic())
+    outage.failed(DatabaseError("something else"))
+    assert [record.levelno for record in caplog.records] == [logging.WARNING] * 3
+    assert "something else" in caplog.text
 
 
 def test_threads_share_one_try(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -175,7 +175,7 @@ def test_own_parameters_of_postgres() -> None:
         ("42501", Trouble.DENIED),
         ("57P01", Trouble.LOST),
         ("08006", Trouble.LOST),
-        ("53100", Trouble.LOST),
+        ("53100", Trouble.FULL),
         ("23505", Trouble.OTHER),
         ("42601", Trouble.OTHER),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NewType, TypedDict
@@ -129,6 +130,7 @@ def test_a_scrub_that_fails_leaves_nothing(caplog: pytest.LogCaptureFixture) -> 
 
     assert scrubbed("card 1234", lambda text: text.replace("1234", "…")) == "card …"
     assert "1234" not in scrubbed("card 1234", broken)
+    assert "1234" not in scrubbed("card 1234", lambda text: sys.exit(text))
     assert "1234" not in scrubbed("card 1234", lambda text: None)  # type: ignore[arg-type,return-value]
     assert "ValueError" in caplog.text
     assert "1234" not in caplog.text

@@ -19,7 +19,7 @@ from dibs.bindings.cursors import spelt
 from dibs.bindings.readable import readable
 from dibs.bindings.refusals import reason, unreachable
 from dibs.dialects.urls import DatabaseUrl
-from dibs.errors import ConfigurationError
+from dibs.errors import ConfigurationError, DatabaseError
 from dibs.ops import Fetch, Request
 from dibs.params import Style
 from dibs.troubles import Trouble
@@ -42,6 +42,8 @@ SETTINGS = {
     "lock_timeout": "5s",
     "idle_in_transaction_session_timeout": "60s",  # a frozen process lets go of its rows
     "TimeZone": "UTC",
+    "DateStyle": "ISO",  # psycopg reads times in no other
+    "array_nulls": "on",
     "default_transaction_isolation": "read committed",
     "jit": "off",  # our statements take less than compiling them would, whatever a stale estimate says
 }
@@ -62,6 +64,7 @@ BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 TROUBLES = {
     "40001": Trouble.CONFLICT,  # serialization failure
     "40P01": Trouble.CONFLICT,  # deadlock
+    "72000": Trouble.CONFLICT,  # snapshot too old
     "55P03": Trouble.LOCKED,  # lock_timeout, NOWAIT
     "57014": Trouble.LOCKED,  # cancelled by the role's statement_timeout or by a person: another time may do
     "25006": Trouble.READ_ONLY,
@@ -78,10 +81,10 @@ TROUBLES = {
     "57P05": Trouble.LOST,  # idle_session_timeout
     "26000": Trouble.LOST,  # a prepared statement is missing, or there already: a pooler at work
     "42P05": Trouble.LOST,
-    # No memory, no disk, no connections; an I/O error. Not our statement's fault, and over when somebody has
-    # seen to it: like an outage.
-    "53": Trouble.LOST,
-    "58": Trouble.LOST,
+    "53300": Trouble.LOST,  # no connections left
+    # No memory, no disk; an I/O error. Not our statement's fault, and over when somebody has seen to it.
+    "53": Trouble.FULL,
+    "58": Trouble.FULL,
     "08": Trouble.LOST,
 }
 
@@ -99,7 +102,8 @@ def connect(url: DatabaseUrl, *, name: str) -> OwnPsycopg:
     raw = None
     try:
         raw = PatientConnection.connect(
-            autocommit=True, **{**PARAMETERS, "fallback_application_name": name, **parameters}
+            autocommit=True,
+            **{**PARAMETERS, "fallback_application_name": name, **parameters, "client_encoding": "UTF8"},
         )
         return OwnPsycopg(raw, settings)
     except psycopg.Error as error:
@@ -211,7 +215,10 @@ class OwnPsycopg:
         if self._used > REPLAN_AFTER and time.monotonic() - self._planned > REPLAN_EVERY:
             self._plan_anew()
         text, values = spelt(request, Style.DOLLAR)
-        cursor = self._cursor.execute(text.encode(), values, binary=request.compact)
+        try:
+            cursor = self._cursor.execute(text.encode(), values, binary=request.compact)
+        except psycopg.errors.UniqueViolation as error:
+            raise _told(error) from error
         return cursor.fetchall() if isinstance(request, Fetch) else cursor.rowcount
 
     def _plan_anew(self) -> None:
@@ -255,6 +262,18 @@ class OwnPsycopg:
 
     def trouble(self, error: BaseException) -> Trouble:
         return Trouble.LOST if self._raw.closed or self._raw.broken else trouble(error)
+
+
+def _told(error: psycopg.errors.UniqueViolation) -> Exception:
+    """Return the error as one that says what to do, if it is that new ids are taken: then each enqueue will meet it."""
+    where = error.diag
+    if where.table_name is None or where.constraint_name != f"{where.table_name}_pkey" or "(id)" not in str(error):
+        return error
+    table = f'"{where.schema_name}".{where.table_name}'
+    return DatabaseError(
+        f"the sequence of {table} gives ids that are taken, as it may after a restore or on what was a logical replica: "
+        f"SELECT setval(pg_get_serial_sequence('{table}', 'id'), (SELECT max(id) FROM {table})) ({error.diag.message_primary})"
+    )
 
 
 def trouble(error: BaseException) -> Trouble:

@@ -45,6 +45,7 @@ SETTINGS: dict[str, int | str] = {
     "time_zone": "+00:00",
     "sql_mode": "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION",
     "sql_safe_updates": 0,
+    "sql_select_limit": 2**64 - 1,
     "innodb_lock_wait_timeout": 5,
     "lock_wait_timeout": 10,
     "wait_timeout": 300,
@@ -56,17 +57,21 @@ MARIADB_SETTINGS = {
 }
 
 _CODES = {
-    Trouble.CONFLICT: (1213, 1020),  # deadlock; MariaDB: "record has changed since last read"
+    # Deadlock; MariaDB: "record has changed since last read"; the table was altered; a commit that the other servers of a
+    # cluster have refused.
+    Trouble.CONFLICT: (1213, 1020, 1412, 1180, 3101),
     # Timeout (MariaDB: NOWAIT too), NOWAIT. Cut short by a person or a time limit: another time may do.
     Trouble.LOCKED: (1205, 3572, 1317, 3024, 1969),
+    # No disk, no memory, no room for locks: not our statement's fault, and over when somebody has seen to it.
+    # 1226: what the account may do in an hour.
+    Trouble.FULL: (3, 1021, 1026, 1037, 1038, 1041, 1114, 1206, 1226, 1637),
     Trouble.READ_ONLY: (1290, 1792, 1836),
     Trouble.UNSUITABLE: (1665, 1598),  # statement-based binary log under READ COMMITTED
     Trouble.NO_TABLE: (1146, 1054, 1049, 1932),
     Trouble.DENIED: (1142, 1143, 1044, 1227, 1370),
-    # The session was ended; the server is stopping, or not ready (1047: a Galera node outside its cluster).
-    # The disk is full (1021, 1114): not our statement's fault, and over when somebody has seen to it.
+    # The session was ended; the server is stopping, or not ready (1047, 3100: a node outside its cluster; 3032: offline).
     Trouble.LOST: (
-        *(1021, 1047, 1053, 1077, 1079, 1114, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 4031),
+        *(1047, 1053, 1077, 1079, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 3032, 3100, 3169, 4031),
         *(2002, 2003, 2006, 2013, 2014, 2055),  # the driver's own
     ),
 }

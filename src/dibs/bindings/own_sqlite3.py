@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import sqlite3
 import time
@@ -12,7 +13,7 @@ from typing import Any
 from dibs.bindings.cursors import CHANGES
 from dibs.bindings.refusals import odd_parameters, unreachable
 from dibs.dialects.urls import DatabaseUrl
-from dibs.errors import ConfigurationError, DatabaseUnavailable, ReadOnlyDatabase, UnsuitableDatabase
+from dibs.errors import ConfigurationError, DatabaseFull, DatabaseUnavailable, ReadOnlyDatabase, UnsuitableDatabase
 from dibs.ops import Execute, Fetch, Request
 from dibs.params import Style, render
 from dibs.troubles import Trouble
@@ -35,8 +36,9 @@ TROUBLES = {
     sqlite3.SQLITE_NOTADB: Trouble.UNSUITABLE,
     sqlite3.SQLITE_CORRUPT: Trouble.UNSUITABLE,
     # The disk is full or fails, the file can't be opened: over when somebody has seen to it, like an outage.
-    sqlite3.SQLITE_FULL: Trouble.LOST,
-    sqlite3.SQLITE_IOERR: Trouble.LOST,
+    sqlite3.SQLITE_FULL: Trouble.FULL,
+    sqlite3.SQLITE_IOERR: Trouble.FULL,
+    sqlite3.SQLITE_IOERR_FSYNC: Trouble.LOST,  # it was written, and may be there after a crash
     sqlite3.SQLITE_CANTOPEN: Trouble.LOST,
 }
 
@@ -69,7 +71,7 @@ def connect(url: DatabaseUrl, *, name: str) -> OwnSqlite3:
     except UnsuitableDatabase as error:
         raw.close()
         raise UnsuitableDatabase(f"{url} {error}") from None
-    return OwnSqlite3(raw, busy_timeout / 1000)
+    return OwnSqlite3(raw, busy_timeout / 1000, path)
 
 
 def _parameters(url: DatabaseUrl) -> tuple[str, int]:
@@ -131,7 +133,13 @@ def _unusable(url: DatabaseUrl, error: sqlite3.Error) -> Exception:
         return ReadOnlyDatabase(f"{url} cannot be written ({error}): its file and its directory must be writable")
     if kind is Trouble.UNSUITABLE:
         return UnsuitableDatabase(f"{url} cannot be used: {error}")
+    if kind is Trouble.FULL:
+        return DatabaseFull(f"{url} has no room for this, or its disk fails: {error}")
     return unreachable(url, str(error))
+
+
+class _Replaced(sqlite3.OperationalError):
+    """Another file is there now."""
 
 
 class OwnSqlite3:
@@ -145,9 +153,22 @@ class OwnSqlite3:
     session: int | None = None  # there is no server
     patience: float | None = None  # there is no peer to wait for; where it is given, locks are not waited for longer
 
-    def __init__(self, raw: sqlite3.Connection, busy_timeout: float) -> None:
+    def __init__(self, raw: sqlite3.Connection, busy_timeout: float, path: Path | None = None) -> None:
         self._raw = raw
         self._busy_timeout = busy_timeout
+        self._path = path  # None for a database in memory
+        self._file = _file_at(path)
+
+    def _must_be_there(self) -> None:
+        """See to it that this is still the file which others find under its name.
+
+        SQLite would go on in one that was deleted or moved away: nobody would ever see what is written there.
+        """
+        there = _file_at(self._path)
+        if there is None and self._file is not None:
+            raise DatabaseUnavailable(f"the file {self._path} is gone: put it back, or start anew with `dibs migrate`")
+        if there != self._file:
+            raise _Replaced(f"another file is at {self._path} now")
 
     def _patiently(self, text: str, values: Any = ()) -> sqlite3.Cursor:
         """Execute; while another process writes, ask again every few milliseconds.
@@ -167,6 +188,8 @@ class OwnSqlite3:
             time.sleep(random.uniform(0.002, 0.006))
 
     def answer(self, request: Request) -> Any:
+        if not self._raw.in_transaction:
+            self._must_be_there()
         cursor = self._patiently(render(request.sql, Style.NAMED).text, request.values)
         if isinstance(request, Fetch):
             return cursor.fetchall()
@@ -180,6 +203,7 @@ class OwnSqlite3:
         return not self._raw.in_transaction
 
     def begin(self, *, writes: bool = True) -> None:
+        self._must_be_there()
         self._patiently("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     def commit(self) -> None:
@@ -196,7 +220,7 @@ class OwnSqlite3:
         raise NotImplementedError("SQLite tells nobody anything")
 
     def unasked(self) -> bool:
-        return False
+        return _file_at(self._path) != self._file
 
     def close(self) -> None:
         with contextlib.suppress(Exception):
@@ -206,8 +230,21 @@ class OwnSqlite3:
         return trouble(error)
 
 
+def _file_at(path: Path | None) -> tuple[int, int] | None:
+    """Return what the system calls the file at a path; None if there is none."""
+    if path is None:
+        return None
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def trouble(error: BaseException) -> Trouble:
     """Say what kind of trouble an error of sqlite3's is."""
+    if isinstance(error, _Replaced):
+        return Trouble.LOST
     if not isinstance(error, sqlite3.Error):
         return Trouble.OTHER
     said = str(error)

@@ -9,6 +9,8 @@ from typing import Any
 import click
 import msgspec
 
+from dibs.logs import escaped
+
 
 def print_json(value: Any) -> None:
     """Print a value as JSON on one line, in UTF-8 whatever the terminal's encoding."""
@@ -44,6 +46,4 @@ def printable(text: str) -> str:
     >>> printable("red: \\x1b[31m")
     'red: \\\\x1b[31m'
     """
-    return "".join(
-        each if each.isprintable() or each == "\n" else each.encode("unicode_escape").decode() for each in text
-    )
+    return escaped(text, keep="\n")

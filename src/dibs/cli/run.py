@@ -4,6 +4,7 @@ traceback: they are bugs.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -29,6 +30,9 @@ def run(arguments: Sequence[str], *, name: str = "dibs", app: object = None, met
     if "_DIBS_COMPLETE" in os.environ:
         commands.main(prog_name="dibs")  # answers the shell, and exits
     hide_those_in(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")  # what a terminal has no letter for is no reason to fail
     try:
         with commands.make_context(name, list(arguments), obj=app) as context:
             context.meta.update(meta or {})

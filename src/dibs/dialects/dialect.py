@@ -15,7 +15,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from dibs.dialects.claims import CLAIM_COLUMNS
 from dibs.dialects.depths import Depths
@@ -27,6 +27,8 @@ from dibs.dialects.register import Register
 from dibs.dialects.urls import DatabaseUrl
 from dibs.jobs import Claim, Enqueued, Lane, NewJob, Renewal, Settled, Verdict, Wanted
 from dibs.ops import Fetch, Op, Row, fetch, together
+
+T = TypeVar("T")
 
 
 class Dialect(People, Here, Register, Depths, Reasons, Locks):
@@ -119,6 +121,10 @@ class Dialect(People, Here, Register, Depths, Reasons, Locks):
         claims = [claim_from(row) for row in rows]
         claims.sort(key=lambda claim: claim.position)
         return claims
+
+    def over_users_connection(self, op: Op[T]) -> Op[T]:
+        """Return an op as it may be sent over a connection that the user brought, set up in whatever way."""
+        return op
 
     TIME: ClassVar[str] = "SELECT {now}"
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
+from dibs.dialects.character_sets import carried
 from dibs.dialects.dialect import Dialect
 from dibs.dialects.spelling import JOB_IDS, SCHEMA, TABLES, utc
 from dibs.dialects.urls import DatabaseUrl
 from dibs.errors import ConfigurationError, DatabaseUnavailable, ReadOnlyDatabase, UnsuitableDatabase
 from dibs.ops import Fetch, Op, Value, execute, fetch
+
+T = TypeVar("T")
 
 #: Before a statement on a user's connection. MariaDB (11.6.2 and later) would roll the user's transaction back, with
 #: error 1020, if a row is newer than its snapshot. For this statement it takes the row as it is, like the others do.
@@ -116,6 +119,9 @@ class InnoDB(Dialect):
         SELECT table_name, engine FROM information_schema.tables
         WHERE table_schema = :schema AND engine <> 'InnoDB' AND table_name IN :tables
     """
+
+    def over_users_connection(self, op: Op[T]) -> Op[T]:
+        return carried(op)
 
     def suitable(self) -> Op[None]:
         variables: dict[str, str] = dict((yield from fetch(self.VARIABLES, alone=True)))

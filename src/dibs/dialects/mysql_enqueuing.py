@@ -84,9 +84,12 @@ class MySQLEnqueue(KeyedEnqueue):
         SELECT task, task_key, job_id FROM {_WANTED} ORDER BY place
         ON DUPLICATE KEY UPDATE job_id = dibs_keys.job_id
     """
+    # With a LIMIT, since a user's session may have one for all that have none (sql_select_limit): a job that is not in the
+    # answer would be taken for a duplicate.
     TAKEN: ClassVar[str] = f"""
         SELECT k.job_id FROM {_WANTED} STRAIGHT_JOIN dibs_keys AS k FORCE INDEX (PRIMARY)
         ON k.task = wanted.task AND k.task_key = wanted.task_key AND k.job_id = wanted.job_id
+        LIMIT 1000000
     """
     DROP_JOB: ClassVar[str] = "DELETE FROM dibs_jobs WHERE id = :id"
 
@@ -115,6 +118,7 @@ class MySQLEnqueue(KeyedEnqueue):
         FROM JSON_TABLE(:keys, '$[*]' COLUMNS (task {NAME} PATH '$.task', task_key {NAME} PATH '$.task_key')) AS asked
         STRAIGHT_JOIN dibs_keys AS k FORCE INDEX (PRIMARY) ON k.task = asked.task AND k.task_key = asked.task_key
         WHERE {ISOLATION} <> 'SERIALIZABLE'
+        LIMIT 1000000
     """
     FIND_NEW_HOLDER: ClassVar[str] = f"""
         {AS_IT_IS} SELECT job_id FROM dibs_keys WHERE task = :task AND task_key = :task_key LOCK IN SHARE MODE

@@ -40,14 +40,15 @@ from dibs.worker.messages import (
     Logged,
     Message,
     News,
-    Reached,
     Ready,
     Start,
     Stored,
     ended,
+    reached,
 )
 from dibs.worker.scrubbing import scrub_of
-from dibs.worker.slots import decode, encode
+from dibs.worker.signals import as_without_handler
+from dibs.worker.slots import decode, encode, end_fork
 from dibs.worker.verdicts import Misfit, Outcome, Raised, text_of
 
 #: How often (seconds) the latest progress is told to the worker, and the worker is looked after.
@@ -110,7 +111,7 @@ class ChildJob(CurrentJob):
         self._child = child
 
     def _write(self, text: str | None) -> bool:
-        return self._child.store(text)
+        return self._child.store(self._run, text)
 
 
 class Child:
@@ -119,7 +120,7 @@ class Child:
     def __init__(self, channel: Channel, worker: str) -> None:
         self.worker = worker
         self._channel = channel
-        self._worker_process = os.getppid()
+        self._process, self._worker_process = os.getpid(), os.getppid()
         self._sending = threading.Lock()
         self._shielded = False  # the main thread says something to the worker, and must not be interrupted
         self._jobs: SimpleQueue[Here | None] = SimpleQueue()
@@ -129,8 +130,7 @@ class Child:
         self._runner: asyncio.Runner | None = None
 
     def work(self, hello: Hello) -> None:
-        signal.signal(signal.SIGTERM, self._end_code)
-        signal.signal(signal.SIGINT, lambda number, frame: None)  # for the worker to heed
+        self._heed_signals()
         try:
             app = places.app_at(hello)
         except BaseException as error:  # noqa: BLE001 - whatever the user's modules raise is what the worker has to say
@@ -143,6 +143,7 @@ class Child:
         threading.Thread(target=self._listen, name="dibs-worker", daemon=True).start()
         self.say(Ready(None))
         while (run := self._jobs.get()) is not None:
+            self._heed_signals()  # a job before may have handlers of its own
             self._run = run
             task = app.task_named(run.claim.task)
             try:
@@ -150,7 +151,12 @@ class Child:
             except BaseException as error:  # noqa: BLE001 - an interruption that came between two lines of ours
                 outcome = Raised(error)
             self._run = None
+            end_fork(self._process, outcome)
             self.say(self._end(task, run, outcome))
+
+    def _heed_signals(self) -> None:
+        signal.signal(signal.SIGTERM, self._end_code)
+        signal.signal(signal.SIGINT, self._pass_over)
 
     # -- in the main thread ------------------------------------------------------------------------
 
@@ -197,8 +203,16 @@ class Child:
         except BaseException as error:  # noqa: BLE001 - a cancelled task is one of the outcomes
             return Raised(error)
 
+    def _pass_over(self, number: int, frame: FrameType | None) -> None:
+        """Leave a SIGINT to the worker."""
+        if os.getpid() != self._process:
+            as_without_handler(number)
+
     def _end_code(self, number: int, frame: FrameType | None) -> None:
         """End the code of a job that the worker wants ended. A SIGTERM from anybody else is for the worker to heed."""
+        if os.getpid() != self._process:
+            as_without_handler(number)
+            return
         run = self._run
         if run is not None and run.inside and run.interruption is not None and not self._shielded:
             run.inside = False
@@ -216,7 +230,7 @@ class Child:
 
     def _end(self, task: Task[Any, Any] | None, run: Here, outcome: Outcome) -> Ended:
         options = None if task is None else task.options
-        progress = None if run.progress is run.told or run.progress is None else Reached(*run.progress)
+        progress = None if run.progress is run.told or run.progress is None else reached(run.progress)
         return ended(
             outcome,
             fail_on=options.fail_on if options else (),
@@ -240,8 +254,10 @@ class Child:
                 self._shielded = False
                 self._end_code(signal.SIGTERM, None)  # which may have come meanwhile
 
-    def store(self, text: str | None) -> bool:
-        """Have the worker store a checkpoint; return False when the claim is lost."""
+    def store(self, run: object, text: str | None) -> bool:
+        """Have the worker store a checkpoint of this run; return False when the claim is lost, or the run is over."""
+        if run is not self._run:  # a thread that a task left behind: the worker would take it for the next job's
+            return False
         number = next(self._numbers)
         answers = self._answers[number] = SimpleQueue()
         try:
@@ -256,6 +272,14 @@ class Child:
     # -- from the worker, in a thread of its own -----------------------------------------------------
 
     def _listen(self) -> None:
+        try:
+            self._converse()
+        except BaseException:  # noqa: BLE001 - whatever it was, this thread has ended
+            # Deaf it would neither run the next job nor end this one: the worker is to see that it is gone.
+            traceback.print_exc()
+            _die()
+
+    def _converse(self) -> None:
         told_at = time.monotonic()
         while True:
             try:
@@ -270,7 +294,7 @@ class Child:
                 told_at = time.monotonic()
                 if (progress := run.progress) is not None and progress is not run.told:
                     run.told = progress
-                    self.say(Reached(*progress))
+                    self.say(reached(progress))
 
     def _heed(self, message: Message) -> None:
         run = self._run
@@ -309,6 +333,12 @@ class _Forwarding(logging.Handler):
         self._child = child
 
     def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._forward(record)
+        except Exception:  # noqa: BLE001 - as every handler does: what can't be logged does not fail a task
+            self.handleError(record)
+
+    def _forward(self, record: logging.LogRecord) -> None:
         error = record.exc_info if record.exc_info and record.exc_info[0] else None
         fields: dict[str, Any] = {
             **extras(record),

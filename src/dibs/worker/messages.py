@@ -6,6 +6,7 @@ Nothing is pickled: arguments and results travel as the JSON that the database h
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from typing import Any
@@ -14,7 +15,9 @@ import msgspec
 
 from dibs.errors import Cancel, Fail, Release, Retry, Signal, TaskError
 from dibs.jobs import Claim
-from dibs.worker.verdicts import Misfit, Outcome, Raised, Returned, is_hopeless, text_of
+from dibs.running import Progress
+from dibs.settings import LONGEST_NOTE
+from dibs.worker.verdicts import Misfit, Outcome, Raised, Returned, clean, is_hopeless, reason_of, shorten, text_of
 
 # -- from the worker -----------------------------------------------------------------------------
 
@@ -85,6 +88,12 @@ class Reached(msgspec.Struct, frozen=True, tag=True):
     done: float
     note: str | None
     at: float
+
+
+def reached(progress: Progress) -> Reached:
+    """Return progress as a message, which holds no half of a surrogate pair and is not longer than what is written down."""
+    note = None if progress.note is None else shorten(clean(progress.note), LONGEST_NOTE)
+    return Reached(progress.done, note, progress.at)
 
 
 class Checkpoint(msgspec.Struct, frozen=True, tag=True):
@@ -164,10 +173,11 @@ def ended(
     assert isinstance(outcome, Raised)
     error = outcome.error
     signal = next((name for name, kind in SIGNALS.items() if isinstance(error, kind)), None)
+    reason = reason_of(error) if isinstance(error, Signal) else type(error).__name__
     return Ended(
         signal or "raised",
         text_of(error, scrub),
-        reason=str(getattr(error, "reason", "")) if signal else type(error).__name__,
+        reason=clean(reason, scrub),
         delay=_delay(error) if signal else None,
         hopeless=not signal and is_hopeless(error, fail_on, retry_on),
         finished=finished,
@@ -199,4 +209,9 @@ def _delay(error: BaseException) -> float | str | None:
     delay = getattr(error, "delay", None)
     if isinstance(delay, timedelta):
         return delay.total_seconds()
-    return delay if delay is None or isinstance(delay, int | float) else repr(delay)
+    if delay is None or isinstance(delay, float):
+        return delay
+    if isinstance(delay, int) and not isinstance(delay, bool):
+        with suppress(OverflowError):
+            return delay if abs(delay) < 2**63 else float(delay)
+    return type(delay).__name__

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from dibs.errors import DatabaseUnavailable, MissingPrivilege, ReadOnlyDatabase
+from dibs.errors import DatabaseError, DatabaseFull, DatabaseUnavailable, MissingPrivilege, ReadOnlyDatabase
 
 logger = logging.getLogger("dibs")
 
@@ -23,6 +23,15 @@ JITTER = 0.2
 
 #: So long (seconds) each thread tries for itself: most outages are over by then, such as when sessions were ended.
 FREELY = 1.0
+
+
+#: A database without room goes on answering what writes nothing: it can be used once no write has failed for so long
+#: (seconds), in which each thread has written something.
+ROOM_AFTER = 12.0
+
+
+#: What one statement alone meets, while the others go on well, is said again after so long (seconds), not each time.
+SAID_AGAIN = 60.0
 
 
 class StillAway(DatabaseUnavailable):
@@ -50,10 +59,13 @@ class Outage:
         self._since: float | None = None
         self._date = datetime.now(UTC)  # the same moment by this machine's clock, for people
         self._failed = 0.0  # the last time
+        self._full = -math.inf  # the last time that there was no room
         self._ended = -math.inf
         self._next_try = 0.0
         self._pause = FIRST_PAUSE
         self._why = ""
+        self._said, self._said_why = -math.inf, ""  # when it was said last that it can't be used, and why
+        self._quietly = False
 
     @property
     def since(self) -> float | None:
@@ -88,11 +100,17 @@ class Outage:
             if isinstance(error, StillAway):
                 return max(self._next_try - now, 0.0) + 0.1 * self._dice.random()
             self._failed = now
+            if isinstance(error, DatabaseFull):
+                self._full = now
             self._why = str(error)
             if self._since is None:
                 self._since, self._date = now, datetime.now(UTC)
                 self._pause = FIRST_PAUSE
-                logger.warning("the database can't be used, trying again until it can: %s", error)
+                again = self._why == self._said_why and now < self._said + SAID_AGAIN
+                self._quietly = again and type(error) is DatabaseError
+                if not self._quietly:
+                    self._said, self._said_why = now, self._why
+                    logger.warning("the database can't be used, trying again until it can: %s", error)
             else:
                 self._pause = min(self._pause * 2, self._longest_pause)
             pause = self._pause * self._jitter()
@@ -104,14 +122,15 @@ class Outage:
     def over(self, contact: float) -> None:
         """Take note that the database answered at `contact` (monotonic). What is older than a failure says nothing:
         a thread that has nothing to ask goes round without having heard of it."""
-        if self._since is None:
+        if self._since is None or contact < self._full + ROOM_AFTER:
             return
         with self._lock:
             if self._since is not None and contact > self._failed:
                 self._ended = time.monotonic()
                 gap = self._ended - self._since
                 self._since = None
-                logger.warning(
+                logger.log(
+                    logging.DEBUG if self._quietly else logging.WARNING,
                     "the database is back after %.1f s; it could not be used since %s UTC",
                     gap,
                     f"{self._date:%Y-%m-%d %H:%M:%S}",

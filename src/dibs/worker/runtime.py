@@ -51,8 +51,10 @@ class Door:
         self._ask = ask
         self._path: Path | None = None
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        path = folder() / f"worker-{os.getpid()}-{secrets.token_hex(3)}.sock"
         try:
+            path = (
+                folder() / f"worker-{os.getpid()}-{secrets.token_hex(3)}.sock"
+            )  # there may be none that can be written to
             _make(path.parent)
             unheard = path.with_name(f".{path.name}")  # nobody finds it before it listens, and takes it for a dead one
             self._socket.bind(str(unheard))

@@ -124,7 +124,7 @@ class Settling:
             due += self._take(BATCH - len(due), beside={verdict.id for _, verdict in due})
             try:
                 self._settle_batch(due)
-            except DatabaseError:
+            except Exception:  # an error of our own, too: what has ended must not be forgotten
                 unsettled = [entry for entry in due if entry[0].claim.id in self._holdings]
                 locked = {id(entry[0]) for _, entry in self._locked}
                 self._put_back([entry for entry in unsettled if id(entry[0]) not in locked])
@@ -205,7 +205,7 @@ class Settling:
             answers = self._carry_out(settle, tries)
         except (DatabaseUnavailable, MissingPrivilege, ReadOnlyDatabase, SchemaError):
             raise
-        except DatabaseError as error:
+        except Exception as error:  # noqa: BLE001 - a driver's own, too, such as for a text that it can't send
             # Something about one of them: the others must not wait for it.
             if len(batch) > 1:
                 for entry in batch:
@@ -237,7 +237,7 @@ class Settling:
             self.met_lock()
         return answers
 
-    def _settle_bare(self, run: Run, verdict: Verdict, error: DatabaseError) -> None:
+    def _settle_bare(self, run: Run, verdict: Verdict, error: Exception) -> None:
         """Settle a job whose verdict the database refuses, without what may be the reason: texts, or the deletion."""
         logger.error("job %d: its end could not be stored in full: %s", verdict.id, error)
         bare = Verdict(
@@ -403,7 +403,7 @@ def verdict_of(
 
     try:
         return verdict(outcome)
-    except Exception as error:  # noqa: BLE001 - a signal too odd to be read; its job must not hang on it
+    except BaseException as error:  # noqa: BLE001 - a signal too odd to be read; its job must not hang on it
         return verdict(Raised(error))
 
 

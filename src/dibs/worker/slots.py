@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import sys
 import threading
 import time
+import traceback
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -19,6 +22,7 @@ from typing import Any, ClassVar
 
 from dibs.app import Dibs
 from dibs.errors import Cancel, InvalidArgument
+from dibs.limits import problem_with_text
 from dibs.loop import LEAVING, TaskLoop
 from dibs.running import CurrentJob, _current
 from dibs.settings import MOST_RESULT
@@ -35,6 +39,9 @@ AHEAD = 0.25
 
 #: Claims that wait for a slot, at most, unless a worker's setting says otherwise.
 MOST_AHEAD = 1_000
+
+#: What waits for a slot is held in memory: so many characters of arguments, as far as the last claims tell.
+MOST_CHARACTERS_AHEAD = 16_000_000
 
 #: An async task that was cancelled since its time was up, and goes on for so long (seconds), counts as stuck.
 SWALLOWED = 1.0
@@ -54,11 +61,13 @@ class Slots(ABC):
         self._app = app
         self._worker = worker
         self._report = report
+        self._pid = os.getpid()
         # In order; whoever pops a run may begin it or take it back. By the run and not by its job: one that was taken
         # back may be claimed again, while a thread is still to come across the run that it was before.
         self._waiting: dict[Run, None] = {}
         self._busy: set[Run] = set()
         self._usual: float | None = None  # seconds that a run takes, of late
+        self._characters = 1.0  # of its arguments
         self._threads: list[threading.Thread] = []
         self.most_ahead = MOST_AHEAD
         self.ring: Callable[[], None] = _nobody  # called at the end of a run when so few held ones or fewer wait:
@@ -75,7 +84,8 @@ class Slots(ABC):
             return free, 0
         now = time.monotonic()
         quick = self.size - sum(1 for run in self.busy if run.begun is not None and now - run.begun > AHEAD)
-        ahead = min(int(quick * AHEAD / max(self._usual, 1e-5)), self.most_ahead) - max(waiting - (self.size - busy), 0)
+        most = min(self.most_ahead, int(MOST_CHARACTERS_AHEAD / self._characters))
+        ahead = min(int(quick * AHEAD / max(self._usual, 1e-5)), most) - max(waiting - (self.size - busy), 0)
         return free, max(ahead, 0)
 
     @property
@@ -102,8 +112,11 @@ class Slots(ABC):
 
     def start(self, runs: Sequence[Run]) -> None:
         """Run these as soon as there are slots for them."""
+        characters = 0
         for run in runs:
             self._waiting[run] = None
+            characters += len(run.claim.payload)
+        self._characters = max((self._characters + characters / max(len(runs), 1)) / 2, 1.0)
         self._admit(runs)
 
     @abstractmethod
@@ -164,6 +177,7 @@ class Slots(ABC):
         return encode(run.task, result)
 
     def _end(self, run: Run, outcome: Outcome) -> None:
+        end_fork(self._pid, outcome)
         self._busy.discard(run)
         if (ran := run.ran()) is not None:
             self._usual = ran if self._usual is None else 0.9 * self._usual + 0.1 * ran
@@ -306,6 +320,26 @@ def choked(all_slots: Iterable[Slots]) -> str:
     return next((words.format(slots) for slots in all_slots if slots.stuck == slots.size), "")
 
 
+def end_fork(pid: int, outcome: Outcome) -> None:
+    """End this process, if it is none of `pid` but a fork which the code of a job has made and come back from.
+
+    It ends as a program does that got to its end: it has nothing to settle, runs no other job, and what it would say to
+    the worker over a socket that both have would be taken for what the job itself says.
+    """
+    if os.getpid() == pid:
+        return
+    code: object = 0
+    if isinstance(outcome, Raised):
+        code = outcome.error.code if isinstance(outcome.error, SystemExit) else 1
+        if not isinstance(outcome.error, SystemExit):
+            with suppress(Exception):
+                traceback.print_exception(outcome.error)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()
+    os._exit(code & 0xFF if isinstance(code, int) else int(code is not None))
+
+
 def _nobody() -> None:
     """Nobody is to be told."""
 
@@ -327,7 +361,11 @@ def encode(task: Task[Any, Any], result: Any) -> Returned:
     app = task.app
     try:
         text = app.codec.dump(result, path="result")
-        problem = f"it is {len(text)} characters of JSON, the most is {MOST_RESULT}" if len(text) > MOST_RESULT else ""
+        problem = (
+            problem_with_text(text) or ""
+        )  # a codec of the user's may give what can't be stored, or is no text at all
+        if len(text) > MOST_RESULT:
+            problem = f"it is {len(text)} characters of JSON, the most is {MOST_RESULT}"
     except Exception as error:  # noqa: BLE001 - whatever is wrong with a result, the job is done
         text, problem = "", str(error)
     if problem:

@@ -266,8 +266,15 @@ def _errors(claim: Claim, error: str, at: str) -> msgspec.Raw:
 
 
 def _reason(signal: Signal, rules: Rules) -> str:
+    return rules.clean(reason_of(signal))
+
+
+def reason_of(signal: Signal) -> str:
     """Return a signal's reason as text, whatever was given for one, also where its base's `__init__` was forgotten."""
-    return rules.clean(str(getattr(signal, "reason", None) or ""))
+    try:
+        return str(getattr(signal, "reason", None) or "")
+    except Exception as problem:  # noqa: BLE001 - what the signal asks for is clear all the same
+        return f"a reason that could not be printed: {type(problem).__name__}"
 
 
 def text_of(error: BaseException, scrub: Callable[[str], str] | None = None) -> str:
