@@ -74,7 +74,19 @@ class Reader:
     def run(self, op: Op[T], *, in_order: bool = False) -> tuple[T, Reading]:
         """Run an op to its end; return its result and what it read."""
         self._reading = Reading(in_order=in_order)
-        return ops.run(op, self), self._reading
+        return ops.run(self._looked_at(op), self), self._reading
+
+    def _looked_at(self, op: Op[T]) -> Op[T]:
+        """Have the session's settings, which have no plan, set beside what is looked at."""
+        answer: Any = None
+        try:
+            while True:
+                request = op.send(answer)
+                setting = request.sql.lstrip().startswith("SET ")
+                answer = self.connection.answer(request) if setting else (yield request)
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
     def do(self, op: Op[T]) -> T:
         """Run an op without looking."""

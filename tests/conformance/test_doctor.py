@@ -392,7 +392,7 @@ def test_account_that_may_not_look(own: Database) -> None:
         found = look(low)
         assert list(found) == ["connections"]
         assert re.match(
-            r"\d of this (role|account)'s 5 in use; the registered workers may open 10", found["connections"].found
+            r"\d of this (role|account)'s 5 in use; the registered workers may open 11", found["connections"].found
         )
         own.execute("DELETE FROM dibs_workers")
         if own.kind == "postgres":

@@ -67,6 +67,7 @@ def test_every_measure(db: Database, tmp_path: Path) -> None:
     assert 0 < result.latency.times.p50_ms <= result.latency.times.max_ms
     assert result.idle is not None
     assert 0 < result.idle.statements_per_second < 50
+    assert result.idle.cpu_share < 0.5, "its threads wait, and do not wake each other for nothing"
     assert leftovers(db) == []
     assert (app.job(mine.id).status, app.job(mine.id).claims) == ("ready", 0)
     app.close()

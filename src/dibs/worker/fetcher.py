@@ -172,14 +172,14 @@ class Fetcher:
 
     def loop(self) -> None:
         """Work until stopped (or, in a burst, until there is nothing left to do)."""
-        if self._settler is None:
-            self._loop()
-            return
-        self._settler.start()
+        if self._settler is not None:
+            self._settler.start()
         try:
             self._loop()
         finally:
-            self._settler.close()
+            self._lookout.close()
+            if self._settler is not None:
+                self._settler.close()
 
     def _loop(self) -> None:
         while True:
@@ -250,7 +250,7 @@ class Fetcher:
         """Have written down what is done."""
         if self._settler is None:
             self._settling.settle(gather=self._gathers())
-        elif self._claimer.carries:
+        elif self._claimer.carries and self._settling:  # each look of its own rings back
             self._settler.ring()
 
     def _carry(self, carry: bool) -> bool:

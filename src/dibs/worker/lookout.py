@@ -57,6 +57,11 @@ class Lookout:
         """There is something due in a queue, since this moment of the database's. Called by any thread."""
         self._told.append((queue, moment))
 
+    def close(self) -> None:
+        """Wait a moment for the scout."""
+        if self._scout is not None:
+            self._scout.close()
+
     def look_now(self) -> None:
         """Ask the database anew at the next look: nothing is certain any more."""
         self._next_look = self._next_anew = 0.0

@@ -47,6 +47,11 @@ class Scout:
         while self._reports:
             self._reports.popleft()()
 
+    def close(self) -> None:
+        """Wait for a look that is under way, though not for long."""
+        if self._thread is not None:
+            self._thread.join(timeout=2)
+
     def _look(self, make: Callable[[], Op[T]], report: Callable[[T, float], None], wakes: Callable[[T], bool]) -> None:
         start = time.monotonic()
         try:
