@@ -73,6 +73,14 @@ def db(request: pytest.FixtureRequest, _databases: Callable[[str], Database], tm
     return database
 
 
+@pytest.fixture
+def sqlite(_databases: Callable[[str], Database]) -> Database:
+    """The same on SQLite alone, for what asks no database for anything of its own."""
+    database = _databases("sqlite")
+    database.empty()
+    return database
+
+
 @pytest.fixture(params=NAMES)
 def bare(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     """A database without tables."""

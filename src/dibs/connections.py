@@ -14,7 +14,7 @@ from dibs.bindings import bind, connector, is_async
 from dibs.bindings.hints import Advising
 from dibs.bindings.leftovers import listen
 from dibs.dialects import EXAMPLE, DatabaseUrl, Dialect, dialect_for, parse
-from dibs.errors import AutocommitConnection, ConfigurationError, UnsupportedConnection
+from dibs.errors import AutocommitConnection, ConfigurationError, UnsupportedConnection, lacks_character
 from dibs.ops import Op
 from dibs.settings import Options, name, prefix_of
 from dibs.store import Store
@@ -182,8 +182,5 @@ def _encodable() -> Iterator[None]:
     try:
         yield
     except UnicodeEncodeError as error:
-        missing = str(error.object)[error.start]
-        raise UnsupportedConnection(
-            f"this connection's character set is {error.encoding}, which has no {missing!r} (U+{ord(missing):04X}): "
-            "connect with one that holds every text, such as UTF-8"
-        ) from error
+        advice = "connect with one that holds every text, such as UTF-8"
+        raise lacks_character(error.encoding, str(error.object)[error.start], advice) from error

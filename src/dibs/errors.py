@@ -37,6 +37,13 @@ class UnsupportedConnection(DibsError, TypeError):
     """The object given as `connection=` is not one that a job can be enqueued on."""
 
 
+def lacks_character(character_set: str, character: str, advice: str) -> UnsupportedConnection:
+    """Return the error for a text that a connection's character set can't hold."""
+    return UnsupportedConnection(
+        f"this connection's character set is {character_set}, which has no {character!r} (U+{ord(character):04X}): {advice}"
+    )
+
+
 class AutocommitConnection(DibsError):
     """What was asked takes more than one statement, and this connection commits each of them alone."""
 

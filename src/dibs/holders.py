@@ -14,6 +14,7 @@ from typing import TypeAlias
 import msgspec
 
 from dibs.register import WorkerRecord
+from dibs.wording import jobs, moment
 
 #: Who it is: the id of a session at the server (of a process, where there is no server), or the name of a prepared
 #: transaction.
@@ -237,7 +238,7 @@ def _who(holder: LockHolder) -> str:
 
 def _what(holder: LockHolder) -> str:
     if holder.rows:
-        return f"holds {_jobs(holder.rows)}"
+        return f"holds {jobs(holder.rows)}"
     if holder.kind == "process":
         return "keeps all others from writing"
     if any(table.endswith("(waiting)") for table in holder.tables):
@@ -254,11 +255,7 @@ def _what(holder: LockHolder) -> str:
 def _since(holder: LockHolder) -> str:
     if holder.since is None or holder.seconds is None:
         return ""
-    return f", open for {holder.seconds:,.0f} s, since {holder.since:%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _jobs(number: int) -> str:
-    return f"{number:,} job{'s' * (number != 1)}"
+    return f", open for {holder.seconds:,.0f} s, since {moment(holder.since)}"
 
 
 def shortened(query: str | None) -> str | None:

@@ -92,11 +92,7 @@ def _ask(find: Callable[[], Found], lacks: str, locked: str) -> Found:
     """Return what was found; or a note why nothing was, so that the other questions are answered all the same."""
     try:
         return find()
-    except (
-        DatabaseUnavailable,
-        ReadOnlyDatabase,
-        SchemaError,
-    ):  # a replica, or without dibs' tables: nobody claims there
+    except (DatabaseUnavailable, ReadOnlyDatabase, SchemaError):  # on the last two nobody claims
         raise
     except RowLocked:
         return Found(notes=[locked or lacks] if locked or lacks else [], complete=False)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from dibs.errors import Cancel, DatabaseUnavailable, DibsError, InvalidArgument, LostClaim, Release
 from dibs.events import meta_from
 from dibs.jobs import Settled
+from dibs.results import leave_out, problem_with_length
 from dibs.retries import frees_key, keep
-from dibs.settings import MOST_CHECKPOINT, MOST_RESULT
+from dibs.settings import MOST_CHECKPOINT
 from dibs.states import State
 
 if TYPE_CHECKING:
@@ -202,8 +203,9 @@ class CurrentJob:
         Call it first in that transaction: after a read, a database at REPEATABLE READ may refuse with an error that
         asks you to begin anew. Raises LostClaim when the claim is no longer ours: let it out, so that your writes
         roll back with it. Raises InvalidArgument for a result that is no JSON; of more than 64 KB it is left out, with a
-        warning. Raises DibsError where it has settled the job already. Raises AutocommitConnection on a connection that would commit it alone, and the signal
-        `Cancel` when a person wants the job cancelled. dibs neither commits nor rolls back.
+        warning. Raises DibsError where it has settled the job already. Raises AutocommitConnection on a connection that
+        would commit it alone, and the signal `Cancel` when a person wants the job cancelled. dibs neither commits nor
+        rolls back.
         """
         if not self._app.run_on(connection, lambda: self._op(result), together="finish()"):
             raise self._refusal()
@@ -231,14 +233,8 @@ class CurrentJob:
         if result is None:
             return None
         text = self._app.codec.dump(result, path="result")
-        if len(text) > MOST_RESULT:
-            self._app.warn_once(
-                f"result {self.task}",
-                "the result of %s is not stored: it is %d characters of JSON, the most is %d",
-                self.task,
-                len(text),
-                MOST_RESULT,
-            )
+        if problem := problem_with_length(text):
+            leave_out(self._app, self.task, problem)
             return None
         return text
 

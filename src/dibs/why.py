@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from dibs import wording
 from dibs.holders import LockHolder, described
 from dibs.register import WorkerRecord
 
@@ -213,7 +214,7 @@ def answered(queue: str, database: str, figures: Figures) -> Why:
 
 def _jobs(number: int, figures: Figures | None = None) -> str:
     more = "at least " if figures is not None and figures.capped else ""
-    return f"{more}{number:,} job{'s' * (number != 1)}"
+    return f"{more}{wording.jobs(number)}"
 
 
 def _verb(number: int) -> str:
@@ -221,7 +222,7 @@ def _verb(number: int) -> str:
 
 
 def _at(moment: datetime | None) -> str:
-    return "an unknown time" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+    return "an unknown time" if moment is None else wording.moment(moment)
 
 
 def _holders(f: Figures) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -34,11 +34,9 @@ def looks(site: Site[Program], ids: Iterable[int]) -> Iterable[list[tuple[Any, f
 
 
 @pytest.fixture
-def one_site(_databases: Callable[[str], Database], tmp_path: Path) -> Iterator[Site[Program]]:
+def one_site(sqlite: Database, tmp_path: Path) -> Iterator[Site[Program]]:
     """On SQLite alone: when the renewing thread wakes up has nothing to do with the database."""
-    database = _databases("sqlite")
-    database.empty()
-    with Site(database, tmp_path, Program) as site:
+    with Site(sqlite, tmp_path, Program) as site:
         yield site
 
 
@@ -68,11 +66,10 @@ class SlowAnswers(Program):
         self.app.dialect.claim = slow  # type: ignore[method-assign]
 
 
-def test_a_claim_that_is_answered_late(_databases: Callable[[str], Database], tmp_path: Path) -> None:  # noqa: PT019
-    """Its job runs, in its first claim, and is not given back and claimed again for ever."""
-    database = _databases("sqlite")  # a worker's own clock says what is late
-    database.empty()
-    with Site(database, tmp_path, SlowAnswers) as site:
+def test_a_claim_that_is_answered_late(sqlite: Database, tmp_path: Path) -> None:
+    """Its job runs, in its first claim, and is not given back and claimed again for ever. On SQLite alone: a worker's own
+    clock says what is late."""
+    with Site(sqlite, tmp_path, SlowAnswers) as site:
         job = site.program.note.enqueue(number=7)
         site.start(lease=LEASE)
         assert job.join(timeout=15) == 7

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import time
+from typing import NoReturn
+
 import pytest
 
-from conformance.hands import Queue, promptly, verdict
+from conformance.hands import WORKER, Queue, promptly, verdict
 from dibs.jobs import Settled
 from dibs.states import State
 from dibs.store import RowLocked
+from dibs.worker.claimer import Claimer
+from dibs.worker.runs import Holdings, Run
+from dibs.worker.settling import Settling
+from dibs.worker.tally import Tally
+from dibs.worker.verdicts import Returned
 
 
 def test_both(queue: Queue) -> None:
@@ -70,3 +78,26 @@ def test_beside_a_claim_that_is_lost(queue: Queue, other: State) -> None:
     answers, _ = queue.settle_and_claim(verdict(lost, State.DONE), verdict(ours, State.DONE), queue="another")
     assert answers == {ours.id: Settled.NOW}
     assert queue.statuses() == {lost.id: other, ours.id: State.DONE}
+
+
+def test_what_cannot_be_sent_together(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a driver says about it: the claim goes on without, and the job is settled by itself."""
+    task = queue.app.task(name="t")(lambda: None)
+    claim, next_one = queue.running(), queue.add()
+    run = Run(claim, task, received=time.monotonic(), good_until=time.monotonic() + 60)
+    run.begin()
+    holdings, tally = Holdings(), Tally(queue.dialect.moment)
+    holdings.add([run])
+    settling = Settling(queue.app, queue.store, worker=WORKER, holdings=holdings, ring=lambda: None, tally=tally)
+    settling.report(run, Returned('"r"'))
+    claimer = Claimer(queue.store, settling, holdings)
+    claimer.carries = 4
+
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise ValueError("a text that is in no encoding")
+
+    monkeypatch.setattr(queue.dialect, "settle_and_claim", refuse)
+    assert [each.id for each in claimer.claim(queue.wanted())] == [next_one]
+    assert claimer.settles_apart
+    settling.settle(gather=False)
+    assert (queue.record(claim.id).status, queue.record(claim.id).result) == ("done", "r")

@@ -13,7 +13,7 @@ from house.sources import PACKAGE, name_of, python_files, tree
 #: From what all may know to what nobody need know. A package stands for all that is in it.
 LAYERS = [
     {"errors"},
-    {"states", "limits", "troubles", "tracebacks", "stored", "written"},
+    {"states", "limits", "troubles", "tracebacks", "stored", "wording", "written"},
     {"retries", "jobs", "ops", "register", "holders", "metrics", "meanings", "findings"},
     {"params", "settings", "filters", "encoding", "decoding", "codec", "signatures", "secrets", "loop", "why"},
     {"dialects"},
@@ -22,6 +22,7 @@ LAYERS = [
     {"store"},
     {
         "tasks",
+        "results",
         "running",
         "bulk",
         "events",
@@ -63,6 +64,7 @@ PURE = [
     "doctor/service",
     "params",
     "tracebacks",
+    "wording",
     "worker/lanes",
     "worker/verdicts",
 ]

@@ -26,11 +26,9 @@ def site(db: Database, tmp_path: Path) -> Iterator[Site[Program]]:
 
 
 @pytest.fixture
-def process_site(_databases: object, tmp_path: Path) -> Iterator[Site[LongProgram]]:
+def process_site(sqlite: Database, tmp_path: Path) -> Iterator[Site[LongProgram]]:
     """On SQLite alone: what is tested takes place between a worker and its process."""
-    database: Database = _databases("sqlite")  # type: ignore[operator]
-    database.empty()
-    with Site(database, tmp_path, LongProgram, misfit_wait=WAIT) as site:
+    with Site(sqlite, tmp_path, LongProgram, misfit_wait=WAIT) as site:
         yield site
 
 

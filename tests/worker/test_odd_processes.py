@@ -14,11 +14,9 @@ from worker.odd_program import OddProgram
 
 
 @pytest.fixture
-def site(_databases: object, tmp_path: Path) -> Iterator[Site[OddProgram]]:
+def site(sqlite: Database, tmp_path: Path) -> Iterator[Site[OddProgram]]:
     """On SQLite alone: it takes place between a worker and its processes."""
-    database: Database = _databases("sqlite")  # type: ignore[operator]
-    database.empty()
-    with Site(database, tmp_path, OddProgram) as site:
+    with Site(sqlite, tmp_path, OddProgram) as site:
         yield site
 
 

@@ -28,11 +28,9 @@ def site(db: Database, tmp_path: Path) -> Iterator[Site[LongProgram]]:
 
 
 @pytest.fixture
-def one_site(_databases: object, tmp_path: Path) -> Iterator[Site[LongProgram]]:
+def one_site(sqlite: Database, tmp_path: Path) -> Iterator[Site[LongProgram]]:
     """On SQLite alone: what is tested takes place in processes and asks no database for anything of its own."""
-    database: Database = _databases("sqlite")  # type: ignore[operator]
-    database.empty()
-    with Site(database, tmp_path, LongProgram) as site:
+    with Site(sqlite, tmp_path, LongProgram) as site:
         yield site
 
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import click
 
+from dibs import wording
 from dibs.app import Dibs
 from dibs.cli.jobs import print_jobs
 from dibs.cli.output import print_json
@@ -38,11 +39,6 @@ def takes_bulk_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def jobs(number: int) -> str:
-    """Return a number of jobs in words."""
-    return f"{number:,} job{'s' * (number != 1)}"
-
-
 def agreed(dibs: Dibs, selection: Selection, verb: str, *, dry_run: bool, yes: bool, as_json: bool) -> int | None:
     """Count the jobs and ask; return how many they are, None where nothing is to be done about them."""
     number = selection.count()
@@ -51,7 +47,7 @@ def agreed(dibs: Dibs, selection: Selection, verb: str, *, dry_run: bool, yes: b
         if as_json:
             print_json({"matching": number, "samples": samples})
             return None
-        click.echo(f"would {verb} {jobs(number)}{', the newest of them:' if number > SAMPLES else ''}")
+        click.echo(f"would {verb} {wording.jobs(number)}{', the newest of them:' if number > SAMPLES else ''}")
         if samples:
             print_jobs(samples)
         return None
@@ -59,11 +55,11 @@ def agreed(dibs: Dibs, selection: Selection, verb: str, *, dry_run: bool, yes: b
         return number
     if not sys.stdin.isatty():
         raise WrongUsage(
-            f"{verb} {jobs(number)}? Say --yes if so: stdin is no terminal, so nobody can be asked. "
+            f"{verb} {wording.jobs(number)}? Say --yes if so: stdin is no terminal, so nobody can be asked. "
             "--dry-run shows which they are"
         )
     print_jobs([dibs.shown(job) for job in selection.newest(SAMPLES)], err=True)
-    if not click.confirm(f"{verb} {jobs(number)}?", err=True):
+    if not click.confirm(f"{verb} {wording.jobs(number)}?", err=True):
         raise click.ClickException("nothing was changed")
     return number
 
@@ -114,11 +110,11 @@ def tell_rest(number: int, done: int, interrupted: Interrupted) -> None:
     """Say what became of the others; end the command if it was interrupted."""
     rest = number - done
     if interrupted.once:
-        click.echo(f"dibs: interrupted: {jobs(rest)} left as they were; the same command goes on", err=True)
+        click.echo(f"dibs: interrupted: {wording.jobs(rest)} left as they were; the same command goes on", err=True)
         raise click.exceptions.Exit(130)
     if rest > 0:
         click.echo(
-            f"dibs: {jobs(rest)} left as they were: changed meanwhile, or held by somebody's transaction; "
+            f"dibs: {wording.jobs(rest)} left as they were: changed meanwhile, or held by somebody's transaction; "
             "the same command tries again",
             err=True,
         )

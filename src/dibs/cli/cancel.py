@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from dibs import wording
 from dibs.app import Dibs
 from dibs.cli import bulk
 from dibs.cli.choosing import by_filters, filter_options
@@ -59,5 +60,5 @@ def _by_filters(dibs: Dibs, which: Filters, reason: str | None, *, dry_run: bool
     if as_json:
         print_json({"matching": number, "cancelled": ended, "asked": asked, "left": number - ended - asked})
     else:
-        click.echo(f"cancelled {bulk.jobs(ended)}" + (f", asked {asked:,} running to end" if asked else ""))
+        click.echo(f"cancelled {wording.jobs(ended)}" + (f", asked {asked:,} running to end" if asked else ""))
     bulk.tell_rest(number, ended + asked, interrupted)

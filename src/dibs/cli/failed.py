@@ -10,6 +10,7 @@ from typing import Any
 import click
 import msgspec
 
+from dibs import wording
 from dibs.app import Dibs
 from dibs.cli import bulk
 from dibs.cli.choosing import filter_options
@@ -124,7 +125,7 @@ def _requeue(program: str, group: Group, queue: str | None, since: datetime | No
 
 def _print(group: Group, program: str) -> None:
     said = printable(f"{group.error}: {group.message}" if group.message else group.error or "no error text")
-    click.echo(f"{bulk.jobs(group.count)} of {printable(group.task)}: {_short(said)}")
+    click.echo(f"{wording.jobs(group.count)} of {printable(group.task)}: {_short(said)}")
     click.echo(f"    first {cell(group.first)}, last {cell(group.last)}, such as {program} show {group.sample}")
     click.echo(f"    {printable(group.requeue)}\n")
 

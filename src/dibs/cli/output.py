@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from dibs.logs import escaped
+from dibs.wording import moment
 
 
 def print_json(value: Any) -> None:
@@ -36,7 +37,7 @@ def cell(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, datetime):
-        return f"{value:%Y-%m-%d %H:%M:%S} UTC"
+        return moment(value)
     return printable(str(value)).replace("\n", "\\n")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from dibs import wording
 from dibs.app import Dibs
 from dibs.cli import bulk
 from dibs.cli.choosing import by_filters, filter_options
@@ -64,7 +65,7 @@ def _by_filters(dibs: Dibs, which: Filters, *, force: bool, dry_run: bool, yes: 
         left = number - moved - len(refused)
         print_json({"matching": number, "requeued": moved, "refused": list(refused), "left": left})
     else:
-        click.echo(f"requeued {bulk.jobs(moved)}")
+        click.echo(f"requeued {wording.jobs(moved)}")
     bulk.tell_rest(number, moved + len(refused), interrupted)
     if refused:
         named = dict(sorted(refused.items())[:NAMED])

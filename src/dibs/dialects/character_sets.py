@@ -10,7 +10,7 @@ import codecs
 from collections.abc import Iterable
 from typing import TypeVar
 
-from dibs.errors import UnsupportedConnection
+from dibs.errors import lacks_character
 from dibs.ops import Op, Request, fetch
 
 T = TypeVar("T")
@@ -73,10 +73,7 @@ def _check(text: str, name: str) -> None:
     else:
         missing = _missing(text, _CODECS.get(name, name))
     if missing is not None:
-        raise UnsupportedConnection(
-            f"this connection's character set is {name}, which has no {missing!r} (U+{ord(missing):04X}): "
-            "connect with charset=utf8mb4"
-        )
+        raise lacks_character(name, missing, "connect with charset=utf8mb4")
 
 
 def _missing(text: str, codec: str) -> str | None:

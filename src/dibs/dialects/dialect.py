@@ -175,7 +175,8 @@ class Dialect(People, Here, Register, Depths, Reasons, Locks):
         """Return the statements that come before the first migration, such as making the schema."""
         return []
 
-    #: Seconds after which a wait for a table is ended from another session, where the server knows no moment as short for `hurry`.
+    #: Seconds after which a wait for a table is ended from another session, where the server knows no moment as short for
+    #: `hurry`.
     longest_wait: ClassVar[float | None] = None
 
     def waits_for_table(self, session: int) -> Op[bool]:

@@ -6,18 +6,11 @@ import logging
 import time
 from collections.abc import Sequence
 
-from dibs.errors import (
-    DatabaseError,
-    DatabaseUnavailable,
-    MissingPrivilege,
-    OutcomeUnknown,
-    ReadOnlyDatabase,
-    SchemaError,
-)
+from dibs.errors import OutcomeUnknown
 from dibs.jobs import Claim, Lane, Settled, Verdict, Wanted
 from dibs.store import RowLocked, Store
 from dibs.worker.runs import Holdings
-from dibs.worker.settling import AT_LEISURE, HASTE, Settling
+from dibs.worker.settling import ABOUT_ALL, AT_LEISURE, HASTE, Settling
 
 logger = logging.getLogger("dibs")
 
@@ -109,10 +102,9 @@ class Claimer:
 
         try:
             return self._settling.carry(ask, self.carries)
-        except (DatabaseUnavailable, OutcomeUnknown, MissingPrivilege, ReadOnlyDatabase, SchemaError):
+        except (OutcomeUnknown, *ABOUT_ALL):
             raise
-        except DatabaseError as error:
-            # A row that somebody holds, or something about one of the verdicts.
+        except Exception as error:  # noqa: BLE001 - something about one of the verdicts, for the settling to find out
             self._apart_until = time.monotonic() + AT_LEISURE
             if isinstance(error, RowLocked):
                 self._met_lock()

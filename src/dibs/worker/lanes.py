@@ -226,7 +226,8 @@ class Lanes:
             cursor.told, cursor.touched = True, now
             if moment is not None and (cursor.position is not None or cursor.in_vain):
                 # Where nothing was ever claimed, and a full scan found nothing and took long, that is where it begins.
-                cursor.position = min(cursor.position or Position(moment, 0), Position(moment, 0))
+                told = Position(moment, 0)
+                cursor.position = min(cursor.position or told, told)
             else:
                 cursor.next_full_scan = 0.0
         return bool(cursors)

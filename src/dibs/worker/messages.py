@@ -16,8 +16,7 @@ import msgspec
 from dibs.errors import Cancel, Fail, Release, Retry, Signal, TaskError
 from dibs.jobs import Claim
 from dibs.running import Progress
-from dibs.settings import LONGEST_NOTE
-from dibs.worker.verdicts import Misfit, Outcome, Raised, Returned, clean, is_hopeless, reason_of, shorten, text_of
+from dibs.worker.verdicts import Misfit, Outcome, Raised, Returned, clean, is_hopeless, note_of, reason_of, text_of
 
 # -- from the worker -----------------------------------------------------------------------------
 
@@ -92,8 +91,7 @@ class Reached(msgspec.Struct, frozen=True, tag=True):
 
 def reached(progress: Progress) -> Reached:
     """Return progress as a message, which holds no half of a surrogate pair and is not longer than what is written down."""
-    note = None if progress.note is None else shorten(clean(progress.note), LONGEST_NOTE)
-    return Reached(progress.done, note, progress.at)
+    return Reached(progress.done, note_of(progress), progress.at)
 
 
 class Checkpoint(msgspec.Struct, frozen=True, tag=True):

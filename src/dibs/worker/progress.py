@@ -11,10 +11,9 @@ from collections.abc import Iterable
 import msgspec
 
 from dibs.errors import DatabaseError, DatabaseUnavailable, ReadOnlyDatabase, SchemaError
-from dibs.settings import LONGEST_NOTE
 from dibs.store import Store
 from dibs.worker.runs import Run
-from dibs.worker.verdicts import clean, shorten
+from dibs.worker.verdicts import note_of
 
 logger = logging.getLogger("dibs")
 
@@ -47,7 +46,7 @@ def progress_text(run: Run) -> str:
     assert progress is not None
     entry = {
         "done": progress.done,
-        "note": None if progress.note is None else shorten(clean(progress.note), LONGEST_NOTE),
+        "note": note_of(progress),
         "at": run.database_now(progress.at),
     }
     return msgspec.json.encode(entry).decode()

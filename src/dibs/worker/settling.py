@@ -62,6 +62,9 @@ LONGEST_WAIT = 5.0
 #: Characters of an error in the log, at most; the rest is with the job.
 LONGEST_LOGGED = 500
 
+#: What is not about one job, but would meet any other too.
+ABOUT_ALL = (DatabaseUnavailable, MissingPrivilege, ReadOnlyDatabase, SchemaError)
+
 Entry = tuple[Run, Verdict]
 T = TypeVar("T")
 
@@ -163,22 +166,15 @@ class Settling:
         entries = self._take(most, which=_simple)
         if not entries:
             return None
-        for run, _ in entries:
-            run.asked = True
         try:
             answers, other = ask([verdict for _, verdict in entries])
         except BaseException as error:
-            if not isinstance(error, OutcomeUnknown):
-                for run, _ in entries:
-                    run.asked = False
+            for run, _ in entries:
+                run.asked = isinstance(error, OutcomeUnknown)  # else nothing has changed
             self._put_back(entries)
             raise
         settled = [(run, verdict) for run, verdict in entries if verdict.id in answers]
-        if len(settled) < len(entries):
-            left = [(run, verdict) for run, verdict in entries if verdict.id not in answers]
-            for run, _ in left:
-                run.asked = False
-            self._put_back(left)
+        self._put_back([(run, verdict) for run, verdict in entries if verdict.id not in answers])
         for run, verdict in settled:
             self._take_note(run, verdict, answers[verdict.id])
         self._tell(settled, answers)
@@ -190,20 +186,10 @@ class Settling:
             tell_settled(self._app, self._store, told, worker=self._worker)
 
     def _settle_batch(self, batch: Sequence[Entry]) -> None:
-        verdicts = [verdict for _, verdict in batch]
         write_progress(self._store, [run for run, _ in batch], worker=self._worker)
-        new = [run for run, _ in batch if not run.asked]
-        tries: list[None] = []
-
-        def settle(haste: float | None) -> Op[dict[int, Settled]]:
-            tries.append(None)
-            for run in new:
-                run.asked = True
-            return self._dialect.settle(verdicts, worker=self._worker, haste=haste)
-
         try:
-            answers = self._carry_out(settle, tries)
-        except (DatabaseUnavailable, MissingPrivilege, ReadOnlyDatabase, SchemaError):
+            answers, new = self._carry_out(batch)
+        except ABOUT_ALL:
             raise
         except Exception as error:  # noqa: BLE001 - a driver's own, too, such as for a text that it can't send
             # Something about one of them: the others must not wait for it.
@@ -213,29 +199,37 @@ class Settling:
             else:
                 self._settle_bare(*batch[0], error)
             return
-        if len(tries) == 1:
-            answers = refuse_gone(self._store, answers, new, worker=self._worker)
+        answers = refuse_gone(self._store, answers, new, worker=self._worker)
         lost = [run for run, verdict in batch if answers[verdict.id] is Settled.LOST]
         find_owners(self._store, lost, worker=self._worker)
         for run, verdict in batch:
             self._take_note(run, verdict, answers[verdict.id])
         self._tell(batch, answers)
 
-    def _carry_out(
-        self, settle: Callable[[float | None], Op[dict[int, Settled]]], tries: list[None]
-    ) -> dict[int, Settled]:
-        """Settle in haste, unless a row was found locked of late."""
+    def _carry_out(self, batch: Sequence[Entry]) -> tuple[dict[int, Settled], list[Run]]:
+        """Settle in haste, unless a row was found locked of late. Return the answers, and whose are to the first question:
+        of an op that is tried again the first may have been carried out, unheard."""
+        verdicts = [verdict for _, verdict in batch]
+        new: list[Run] = []
+
+        def settle(haste: float | None) -> Op[dict[int, Settled]]:
+            new[:] = [run for run, _ in batch if not run.asked]
+            for run in new:
+                run.asked = True
+            return self._dialect.settle(verdicts, worker=self._worker, haste=haste)
+
         if time.monotonic() >= self._haste_at:
             try:
-                return self._store.run(lambda: settle(HASTE), haste=True)
+                return self._store.run(lambda: settle(HASTE), haste=True), new
             except RowLocked:
-                tries.clear()  # nothing has changed
+                for run in new:
+                    run.asked = False  # nothing has changed
                 self.met_lock()
         answers = self._store.run(lambda: settle(None))
         if Settled.LOCKED in answers.values():
             self._haste_at = time.monotonic() + AT_LEISURE
             self.met_lock()
-        return answers
+        return answers, new
 
     def _settle_bare(self, run: Run, verdict: Verdict, error: Exception) -> None:
         """Settle a job whose verdict the database refuses, without what may be the reason: texts, or the deletion."""

@@ -24,8 +24,8 @@ from dibs.app import Dibs
 from dibs.errors import Cancel, InvalidArgument
 from dibs.limits import problem_with_text
 from dibs.loop import LEAVING, TaskLoop
+from dibs.results import leave_out, problem_with_length
 from dibs.running import CurrentJob, _current
-from dibs.settings import MOST_RESULT
 from dibs.tasks import Task
 from dibs.worker import arounds
 from dibs.worker.runs import Run
@@ -358,18 +358,14 @@ def encode(task: Task[Any, Any], result: Any) -> Returned:
     """Encode a result; one that can't be stored is left out, since the work was done."""
     if result is None:
         return Returned(None)
-    app = task.app
     try:
-        text = app.codec.dump(result, path="result")
-        problem = (
-            problem_with_text(text) or ""
-        )  # a codec of the user's may give what can't be stored, or is no text at all
-        if len(text) > MOST_RESULT:
-            problem = f"it is {len(text)} characters of JSON, the most is {MOST_RESULT}"
+        text = task.app.codec.dump(result, path="result")
+        # A codec of the user's may give what can't be stored, or is no text at all.
+        problem = problem_with_length(text) or problem_with_text(text)
     except Exception as error:  # noqa: BLE001 - whatever is wrong with a result, the job is done
         text, problem = "", str(error)
     if problem:
-        app.warn_once(f"result {task.name}", "the result of %s is not stored: %s", task.name, problem)
+        leave_out(task.app, task.name, problem)
         return Returned(None)
     return Returned(text)
 

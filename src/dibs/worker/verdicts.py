@@ -14,7 +14,8 @@ from dibs import retries
 from dibs.dialects.upkeep import with_error
 from dibs.errors import Cancel, Fail, InvalidArgument, Release, Retry, Signal
 from dibs.jobs import Claim, Verdict
-from dibs.settings import MOST_ERROR, seconds
+from dibs.running import Progress
+from dibs.settings import LONGEST_NOTE, MOST_ERROR, seconds
 from dibs.states import State
 from dibs.stored import errors_of
 
@@ -275,6 +276,11 @@ def reason_of(signal: Signal) -> str:
         return str(getattr(signal, "reason", None) or "")
     except Exception as problem:  # noqa: BLE001 - what the signal asks for is clear all the same
         return f"a reason that could not be printed: {type(problem).__name__}"
+
+
+def note_of(progress: Progress) -> str | None:
+    """Return the note of what a task said, as it can be written down."""
+    return None if progress.note is None else shorten(clean(progress.note), LONGEST_NOTE)
 
 
 def text_of(error: BaseException, scrub: Callable[[str], str] | None = None) -> str:

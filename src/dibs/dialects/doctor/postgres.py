@@ -102,7 +102,7 @@ class ExaminingPostgres(Examining):
           AND clock_timestamp() - prepared > CAST(:oldest AS float8) * interval '1 second'
         UNION ALL
         SELECT 'standby ' || application_name || coalesce(', ' || client_addr, '') || ' (hot_standby_feedback)', NULL,
-            'end the long query on the standby, or set hot_standby_feedback = off there'
+            CAST(:end_feedback AS text)
         FROM pg_stat_replication WHERE backend_xmin IS NOT NULL AND age(backend_xmin) > CAST(:history AS bigint)
         LIMIT 20
     """
@@ -124,7 +124,9 @@ class ExaminingPostgres(Examining):
 
     def snapshots(self, limits: Limits) -> Op[Finding]:
         ((hidden, account),) = yield from fetch(self.HIDDEN)
-        rows = yield from fetch(self.HOLDERS, oldest=limits.snapshot, history=limits.history)
+        rows = yield from fetch(
+            self.HOLDERS, oldest=limits.snapshot, history=limits.history, end_feedback=_END_FEEDBACK
+        )
         slots = yield from fetch(self.SLOTS)
         found = [who if age is None else f"{who}, since {float(age):,.0f} s" for who, age, _ in rows]
         why = [
