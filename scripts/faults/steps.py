@@ -39,7 +39,7 @@ AT_A_TIME = 6
 #: More requests than the first victim makes are tried, since no two make the same number.
 BEYOND = 8
 
-#: How a process ended that the server which forks them has lost sight of; its jobs tell what came of it.
+#: How a process ended that the server which forks them has lost sight of; what it wrote tells what came of it.
 UNTOLD = 255
 
 
@@ -125,10 +125,10 @@ def _run(
                 say(f"{monotonic() - began:6.1f} s  {len(codes)} of {len(orders)}")
     written = entries(book)
     rows = chaos.read_rows(place)
-    violations = [*_survivors(orders, codes, written, rows)]
-    _clear_up(place, book)
     pids = {entry.pid: entry.number for entry in written if entry.event == "victim"}
-    dead = {each.tag for each in orders if codes[each.tag] == -9}
+    dead = _dead(orders, codes, {entry.number for entry in written if entry.event == "survived"})
+    violations = [*_survivors([each for each in orders if each.tag not in dead], codes, rows)]
+    _clear_up(place, book)
     harms: dict[int, list[tuple[float, float, str]]] = {
         pid: [(0.0, 1e18, "kill -9")] for pid, tag in pids.items() if tag in dead
     }
@@ -147,18 +147,23 @@ def _run(
     )
 
 
-def _survivors(
-    orders: Sequence[VictimOrders], codes: dict[int, int | None], written: Sequence[Entry], rows: Sequence[Row]
-) -> Iterator[str]:
+def _dead(orders: Sequence[VictimOrders], codes: dict[int, int | None], survived: set[int]) -> set[int]:
+    """Return who was killed: by how it ended, or, where that was not told, by not having said that it came through."""
+    return {
+        each.tag
+        for each in orders
+        if each.how is How.KILL and (codes[each.tag] == -9 or (codes[each.tag] == UNTOLD and each.tag not in survived))
+    }
+
+
+def _survivors(survivors: Sequence[VictimOrders], codes: dict[int, int | None], rows: Sequence[Row]) -> Iterator[str]:
     """Who was not killed has ended well, with all of its jobs done, none of them twice and no lease run out."""
     jobs: dict[int, list[Row]] = defaultdict(list)
     for each in rows:
         jobs[each.number // 100].append(each)
-    for victim in orders:
+    for victim in survivors:
         what = f"victim {victim.tag} ({victim.how} {victim.when} request {victim.at})"
         code = codes[victim.tag]
-        if victim.how is How.KILL and code == -9:
-            continue
         if code not in (0, UNTOLD):
             yield f"{what} ended with {code}"
         for job in jobs[victim.tag]:
