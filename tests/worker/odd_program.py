@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -107,6 +108,21 @@ class OddProgram(LongProgram):
             other.join(20)
             return [*found, other.exitcode]
 
+        def told_at_once() -> list[int]:
+            """Fork many times, and tell each fork to end before it can have done anything. Return what they came to."""
+            codes: set[int] = set()
+            for number in [signal.SIGTERM, signal.SIGINT] * 20:
+                pid = os.fork()
+                if pid == 0:
+                    time.sleep(10)
+                    os._exit(0)
+                os.kill(pid, number)
+                codes.add(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+            return sorted(codes)
+
+        self.told_at_once = [
+            self.app.task(name=f"told_at_once_{where}", runs_in=where)(told_at_once) for where in ("process", "thread")
+        ]
         self.pools = [self.app.task(name=f"pools_{where}", runs_in=where)(pools) for where in ("process", "thread")]
         self.logs_amiss = logs_amiss
         self.signals, self.notes, self.forks, self.leaves_a_thread = signals, notes, forks, leaves_a_thread

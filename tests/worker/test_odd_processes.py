@@ -78,6 +78,16 @@ def test_forks_that_are_told_to_end(site: Site[OddProgram]) -> None:
     assert [job.result for job in site.wait_ended(jobs)] == [[1, 2, -15]] * 2
 
 
+def test_forks_that_are_told_to_end_at_once(site: Site[OddProgram]) -> None:
+    """They do as well: a signal that comes while a fork still settles in is not lost. A SIGINT is an exception in them, or
+    ends them by itself."""
+    jobs = [task.enqueue().id for task in site.program.told_at_once]
+    site.start(concurrency=1)
+    for job in site.wait_ended(jobs):
+        assert set(job.result) <= {-15, -2, 1}, "what they had to do they did to its end"
+        assert -15 in job.result
+
+
 def test_a_thread_that_a_task_left_behind(site: Site[OddProgram], tmp_path: Path) -> None:
     """Its checkpoint is refused, and not taken for one of the job that runs there by now."""
     site.start(concurrency=1)

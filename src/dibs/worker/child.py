@@ -47,7 +47,7 @@ from dibs.worker.messages import (
     reached,
 )
 from dibs.worker.scrubbing import scrub_of
-from dibs.worker.signals import as_without_handler
+from dibs.worker.signals import handle
 from dibs.worker.slots import decode, encode, end_fork
 from dibs.worker.verdicts import Misfit, Outcome, Raised, text_of
 
@@ -155,8 +155,8 @@ class Child:
             self.say(self._end(task, run, outcome))
 
     def _heed_signals(self) -> None:
-        signal.signal(signal.SIGTERM, self._end_code)
-        signal.signal(signal.SIGINT, self._pass_over)
+        handle(signal.SIGTERM, self._end_code)
+        handle(signal.SIGINT, self._pass_over)
 
     # -- in the main thread ------------------------------------------------------------------------
 
@@ -205,14 +205,9 @@ class Child:
 
     def _pass_over(self, number: int, frame: FrameType | None) -> None:
         """Leave a SIGINT to the worker."""
-        if os.getpid() != self._process:
-            as_without_handler(number)
 
     def _end_code(self, number: int, frame: FrameType | None) -> None:
         """End the code of a job that the worker wants ended. A SIGTERM from anybody else is for the worker to heed."""
-        if os.getpid() != self._process:
-            as_without_handler(number)
-            return
         run = self._run
         if run is not None and run.inside and run.interruption is not None and not self._shielded:
             run.inside = False
