@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dibs import ops
@@ -27,7 +28,10 @@ Outcome = tuple[Task[Any, Any], NewJob | None, Enqueued]
 
 
 class Bulk:
-    """A bulk enqueue: reads the calls in chunks, writes each with one statement, all in one transaction."""
+    """A bulk enqueue: reads the calls in chunks, writes each with one statement, all in one transaction.
+
+    On a connection of dibs' own the calls are read and encoded while the database writes those before.
+    """
 
     def __init__(self, app: Dibs, calls: Iterable[Call[Any]], connection: Any) -> None:
         self._app = app
@@ -58,7 +62,7 @@ class Bulk:
         alone = not self._chunk(1)
         while chunk := self._chunk(number):
             op = self._app.enqueue_op([new for _, new in chunk])
-            answers = yield from op if alone else ops.together(op)
+            answers = yield from op if alone else ops.together(op, meanwhile=partial(self._chunk, number + 2))
             outcomes += self._outcomes(chunk, answers)
             if self._kept > MOST_KEPT:
                 self._forgot = True

@@ -12,7 +12,7 @@ This file knows no database, no connection and no transaction.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -28,13 +28,15 @@ class Request:
 
     `alone` says that the op makes no other request that writes, so that a connection of dibs' own may
     send it without a transaction around it and save two round trips. `compact` says that its answer may be long, and is
-    of types that every driver reads in whatever form costs it least.
+    of types that every driver reads in whatever form costs it least. `meanwhile` is what can be done while the database works
+    on it; whoever has no use for that leaves it.
     """
 
     sql: str
     values: Mapping[str, Value]
     alone: bool = False
     compact: bool = False
+    meanwhile: Callable[[], object] | None = None
 
 
 class Fetch(Request):
@@ -67,12 +69,13 @@ def insert(sql: str, /, *, alone: bool = False, **values: Value) -> Op[int]:
     return first_id
 
 
-def together(op: Op[T]) -> Op[T]:
-    """Return the op as one part of a larger one: it is not alone, whatever its first request says."""
+def together(op: Op[T], *, meanwhile: Callable[[], object] | None = None) -> Op[T]:
+    """Return the op as one part of a larger one: it is not alone, whatever its first request says. `meanwhile` is what can be
+    done for the next part; doing it twice does nothing."""
     answer: Any = None
     try:
         while True:
-            answer = yield replace(op.send(answer), alone=False)
+            answer = yield replace(op.send(answer), alone=False, meanwhile=meanwhile)
     except StopIteration as end:
         result: T = end.value
         return result

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 from weakref import WeakSet
 
-from dibs import migrations, ops, privileges
+from dibs import migrations, ops, overlapping, privileges
 from dibs.bindings.binding import OwnConnection
 from dibs.dialects.dialect import Dialect
 from dibs.errors import DatabaseError, MissingPrivilege, OutcomeUnknown
@@ -198,7 +198,7 @@ class Store:
             attempt.committing = True  # the statement is its own commit
             return ops.run(_resumed(op, request, attempt), connection)
         connection.begin()
-        result = ops.run(_resumed(op, request, attempt), connection)
+        result = overlapping.run(_resumed(op, request, attempt), connection)
         attempt.committing = True
         connection.commit()
         return result

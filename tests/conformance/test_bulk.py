@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import tracemalloc
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -11,8 +13,10 @@ import pytest
 from conformance.connections.kind import Kind, done
 from conformance.connections.pairs import on_each
 from conformance.hands import Queue
-from dibs.bulk import MOST_KEPT, Bulk
+from conformance.test_locks import WHOLE_TABLE
+from dibs.bulk import CHUNK_BYTES, MOST_KEPT, Bulk
 from dibs.errors import ConfigurationError, DatabaseUnavailable, InvalidArgument
+from dibs.ops import Execute
 from dibs.tasks import Call, Task
 
 
@@ -111,6 +115,32 @@ def test_a_generator_that_breaks(queue: Queue, task: Task[Any, Any]) -> None:
         queue.app.enqueue_many(calls())
     assert queue.statuses() == {}
     assert queue.keys() == {}
+
+
+def test_calls_are_read_while_the_database_writes(queue: Queue, task: Task[Any, Any]) -> None:
+    """The third part of a bulk is read, by the thread that asked for it, while the first is being written: here that waits
+    until somebody lets go of the table, which they do once the third part is read."""
+    if not queue.db.locks_rows:
+        pytest.skip("nobody can be waited for in the midst of a transaction")
+    together = CHUNK_BYTES // 5_000
+    threads: set[int] = set()
+    with closing(queue.db.connect()) as other:
+        other.begin()
+        other.answer(Execute(WHOLE_TABLE[queue.db.kind], {}))
+
+        def calls() -> Iterator[Call[Any]]:
+            for n in range(4 * together):
+                threads.add(threading.get_ident())
+                if n == 2 * together:
+                    other.rollback()
+                    if queue.db.kind == "mysql":
+                        other.answer(Execute("UNLOCK TABLES", {}))
+                yield task.call(order_id=n, note="x" * 5_000)
+
+        jobs = queue.app.enqueue_many(calls())
+    payloads = {record.id: record.payload["order_id"] for record in queue.app.jobs(limit=len(jobs))}
+    assert [payloads[job.id] for job in jobs] == list(range(4 * together))
+    assert threads == {threading.get_ident()}
 
 
 @on_each(lambda kind: kind.name in ("psycopg", "PyMySQL", "sqlite3"))

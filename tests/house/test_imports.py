@@ -14,7 +14,7 @@ from house.sources import PACKAGE, name_of, python_files, tree
 LAYERS = [
     {"errors"},
     {"states", "limits", "troubles", "tracebacks", "stored", "wording", "written"},
-    {"retries", "jobs", "ops", "register", "holders", "metrics", "meanings", "findings"},
+    {"retries", "jobs", "ops", "overlapping", "register", "holders", "metrics", "meanings", "findings"},
     {"params", "settings", "filters", "encoding", "decoding", "codec", "signatures", "secrets", "loop", "why"},
     {"dialects"},
     {"bindings"},

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dibs.jobs import Lane, Position
-from dibs.worker.lanes import DEAR, LEAST_COST, LONG, LONGEST_UNSEEN, LOOK_BACK, SHARE, Horizon, Lanes
+from dibs.worker.lanes import DEAR, LEAST_COST, LONGEST_UNSEEN, LOOK_BACK, SHARE, Horizon, Lanes
+from dibs.worker.scout import LONG
 
 A, B = Lane("a", 0), Lane("b", 0)
 FIRST, SECOND = Position("10:00", 1), Position("11:00", 2)

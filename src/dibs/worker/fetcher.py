@@ -8,7 +8,6 @@ database waiting for Python and Python for the database (24,000 no-op jobs/s on 
 from __future__ import annotations
 
 import logging
-import random
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -25,6 +24,7 @@ from dibs.worker.leases import renew_late
 from dibs.worker.lookout import Lookout
 from dibs.worker.losing import lose
 from dibs.worker.outage import Outage
+from dibs.worker.pauses import Pause
 from dibs.worker.polls import EmptyPolls
 from dibs.worker.progress import EVERY, write_progress
 from dibs.worker.runs import Holdings, Run
@@ -60,9 +60,6 @@ PAUSES_EVERY = 0.2
 #: would wait until the last of a backlog is done where there is never one free.
 FREE_EVERY = 1.0
 
-#: The first pause (seconds) after an empty poll; it doubles up to the dialect's `idle_poll`.
-FIRST_PAUSE = 0.05
-
 
 class Fetcher:
     """Claims and settles for all slots of one worker process."""
@@ -95,12 +92,12 @@ class Fetcher:
         self._holdings = holdings
         self._outage = outage
         self._burst, self._idle_poll = burst, idle_poll
+        self._pauses: dict[Slots, Pause] = {}
         self._queues, self._weights = queues, weights
         self._scouts = scouts
         self.slots: list[Slots] = []
         self._by_task: dict[str, Slots] = {}
         self._lookout = Lookout(store, [], queues)
-        self._dice = random.Random()
         self._bell = threading.Event()
         self._most_jobs = most_jobs
         self._last_claim = 0  # how many the last claim that brought any did
@@ -115,12 +112,11 @@ class Fetcher:
             self._settler = Settler(self._settling, settles, outage, gather=self._gathers, settled=self._settled)
         self.beat, self.claiming = Beat(store), Beat(store)
         self._stop_at: float | None = None
-        self._pause = 0.0
-        self._next_claim = self._next_pauses = self._next_progress = 0.0  # monotonic
+        self._next_pauses = self._next_progress = 0.0  # monotonic
         self._next_free: dict[Slots, float] = {}
-        self._unclaimed = Unclaimed(app.dialect, store)
+        self._unclaimed = Unclaimed(app.dialect, store, scouts)
         self._claimer = Claimer(store, self._settling, holdings)
-        self._polls = EmptyPolls(store, self.tally, worker, queues)
+        self._polls = EmptyPolls(store, self.tally, worker, queues, scouts)
 
     @property
     def beats(self) -> dict[str, Beat]:
@@ -130,6 +126,7 @@ class Fetcher:
     def serve(self, slots: Sequence[Slots]) -> None:
         """Say, before the loop begins, for which slots to claim."""
         self.slots = list(slots)
+        self._pauses = {each: Pause(self._idle_poll) for each in slots}
         for each in slots:
             each.ring = self.ring
         self._by_task = {task: each for each in slots for task in each.tasks}
@@ -153,13 +150,14 @@ class Fetcher:
             if self._queues is not None and queue not in self._queues:
                 return  # somebody else's: to look for its lanes anew would be a statement for each job of theirs
             self._lookout.told(queue, moment)
-        self._pause = 0.0
-        self._next_claim = 0.0
+        for pause in self._pauses.values():
+            pause.end()
         self.ring()
 
     def poll_at_least_every(self, longest: float) -> None:
         """Poll more often than usual: nothing else wakes this worker."""
-        self._idle_poll = min(self._idle_poll, longest)
+        for pause in self._pauses.values():
+            pause.longest = min(pause.longest, longest)
         self.ring()
 
     def stop(self, *, grace: float) -> None:
@@ -177,7 +175,8 @@ class Fetcher:
         try:
             self._loop()
         finally:
-            self._lookout.close()
+            for each in (self._lookout, self._unclaimed.looks, self._polls.looks):
+                each.close()
             if self._settler is not None:
                 self._settler.close()
 
@@ -233,7 +232,7 @@ class Fetcher:
             free, ahead = slots.room()
             slots.ring_at = slots.size + slots.most_ahead if free else (slots.waiting + ahead) // 2
         now = time.monotonic()
-        moments = [self._next_claim] if any(self._wants(slots, now) for slots in self.slots) else [now + 1.0]
+        moments = [self._pauses[slots].until for slots in self.slots if self._wants(slots, now)] or [now + 1.0]
         if self._settler is None:
             moments += self._settling.next_looks()
         if any(not run.claim.started for slots in self.slots for run in slots.busy):
@@ -364,12 +363,15 @@ class Fetcher:
     def _claim(self) -> bool | None:
         """Claim what the slots have room for; return whether anything was found, None if it was not looked."""
         now = time.monotonic()
-        wanting = [slots for slots in self.slots if self._wants(slots, now)]
-        if now < self._next_claim or not wanting:
+        wanting = [slots for slots in self.slots if self._wants(slots, now) and now >= self._pauses[slots].until]
+        if not wanting:
             return None
+        for slots in wanting:
+            self._pauses[slots].claims()
         self._lookout.look(now)
         found = False
         for slots in wanting:
+            before = self._taken
             free, ahead = slots.room()
             limit = min(free + ahead, BATCH, self._left())
             if free:
@@ -380,13 +382,12 @@ class Fetcher:
                 claims = self._claim_lane(lane, slots, start=free, limit=limit)
                 limit -= len(claims)
                 free = max(free - len(claims), 0)
-                found = found or bool(claims)
-        if found:
-            self._pause = 0.0
-            self._next_claim = 0.0
-        else:
-            self._pause = min(max(self._pause * 2, FIRST_PAUSE), self._idle_poll)
-            self._next_claim = time.monotonic() + self._pause * self._dice.uniform(0.9, 1.1)
+            if self._taken > before:
+                found = True
+                self._pauses[slots].end()
+            else:
+                self._pauses[slots].found_nothing(time.monotonic())
+        if not found:
             self._lookout.found_nothing(now)
             self._unclaimed.report_unknown(self._lookout.lanes(), self._known_tasks())
             self._polls.found_nothing(self._lookout.lanes(), self._by_task, now)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dibs.jobs import Lane, Position
+from dibs.worker.scout import LONG
 
 #: The share of a claimer's time that full scans may cost beyond claims from the cursor.
 SHARE = 0.05
@@ -27,9 +28,6 @@ LEAST_COST = 0.0002
 #: A lane is scanned in full at least this often (seconds), whatever it costs: the longest that a row before the
 #: cursor is not seen.
 LONGEST_UNSEEN = 10.0
-
-#: A full scan that costs more than this (seconds) is left to the scout: all that is due would wait for it.
-LONG = 0.01
 
 #: A claim that finds nothing and takes longer than this (seconds) has walked over others' jobs.
 DEAR = 0.002

@@ -13,8 +13,8 @@ from typing import Any
 
 from dibs.jobs import Lane, Position
 from dibs.store import Store
-from dibs.worker.lanes import DEAR, LONG, LONGEST_UNSEEN, LOOK_BACK, Horizon, Lanes, rest_after
-from dibs.worker.scout import Scout
+from dibs.worker.lanes import DEAR, LONGEST_UNSEEN, LOOK_BACK, Horizon, Lanes, rest_after
+from dibs.worker.scout import LONG, Scout
 from dibs.worker.slots import Slots
 
 #: How often (seconds) the lanes are looked for anew while there is work.
@@ -91,7 +91,7 @@ class Lookout:
         lanes = set(self.lanes())
         known = [] if anew else list(lanes)
         return scout.ask(
-            lambda: self._dialect.lanes(self._queues, known=known),
+            lambda store: store.run(lambda: self._dialect.lanes(self._queues, known=known), persistent=False),
             lambda found, took: self._learnt(found, took, anew=anew, asked=now),
             wakes=lambda found: not lanes.issuperset(found),
         )
@@ -154,7 +154,7 @@ class Lookout:
         if since is None and self._scout is not None and lanes.is_long(lane):
             tasks = self._dialect.names(slots.tasks)
             scouted = self._scout.ask(
-                lambda: self._dialect.first_due(lane, tasks=tasks),
+                lambda store: store.run(lambda: self._dialect.first_due(lane, tasks=tasks), persistent=False),
                 lambda first, took: lanes.scouted(lane, first, took=took, now=time.monotonic()),
                 wakes=lambda first: first is not None,
             )

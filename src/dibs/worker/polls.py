@@ -15,6 +15,7 @@ from dibs.errors import DatabaseError, DatabaseUnavailable
 from dibs.jobs import Claim, Lane
 from dibs.store import Store
 from dibs.why import Figures, Reason, holding
+from dibs.worker.scout import Looks
 from dibs.worker.tally import Tally
 
 logger = logging.getLogger("dibs")
@@ -37,11 +38,13 @@ _SHOWN = ("due", "locked", "running", "expired", "scheduled", "retrying")
 
 
 class EmptyPolls:
-    """Used by the fetcher's thread alone."""
+    """Used by the fetcher's thread alone, but for what a scout looks up."""
 
-    def __init__(self, store: Store, tally: Tally, worker: str, queues: Sequence[str] | None) -> None:
-        self._store = store
+    def __init__(
+        self, store: Store, tally: Tally, worker: str, queues: Sequence[str] | None, scouts: Store | None = None
+    ) -> None:
         self._dialect = store.dialect
+        self.looks = Looks(store, scouts)
         self._tally = tally
         self._worker = worker
         self._queues = queues
@@ -70,6 +73,7 @@ class EmptyPolls:
         if self._since is None:
             self._since, self._pause = now, LOOK_EVERY
             self._look_at = self._soonest = now + FIRST_LOOK
+        self.looks.hear()
         known = frozenset(lanes)
         if known != self._lanes:  # something has come, or gone: the reason may be another one
             self._lanes = known
@@ -80,17 +84,24 @@ class EmptyPolls:
             else:
                 self._pending += 1
             return
-        before = self._reasons
+        self._pending += 1
+        self._look_at = self._soonest = now + LOOK_EVERY
         try:
-            self._look(sorted(known), tasks)
+            self.looks.take(partial(self._figures, sorted(known), tasks), partial(self._seen, now, self._since))
         except DatabaseUnavailable:
             raise
         except DatabaseError as error:
             logger.debug("why polls come back empty can't be looked up: %s", error)
-        self._count_all(self._pending + 1)
+
+    def _seen(self, asked: float, spell: float, figures: dict[str, Figures]) -> None:
+        if self._since != spell:
+            return  # there was work again meanwhile
+        before = self._reasons
+        self._report(figures)
+        self._count_all(self._pending)
         self._pending = 0
         self._pause = min(self._pause * 2, LONGEST_UNLOOKED) if self._reasons == before else LOOK_EVERY
-        self._look_at, self._soonest = now + self._pause, now + LOOK_EVERY
+        self._look_at = asked + self._pause
 
     def _count(self, queue: str, reason: Reason, times: int) -> None:
         if times:
@@ -102,10 +113,9 @@ class EmptyPolls:
 
     # -- the look ----------------------------------------------------------------------------------
 
-    def _look(self, lanes: Sequence[Lane], tasks: Collection[str]) -> None:
-        figures = self._figures(lanes, tasks)
+    def _report(self, figures: dict[str, Figures]) -> None:
         reasons = {queue: holding(each)[0] for queue, each in figures.items()}
-        self._reasons |= reasons
+        self._reasons = self._reasons | reasons
         for queue, reason in reasons.items():
             each = figures[queue]
             if each.locked:
@@ -122,8 +132,8 @@ class EmptyPolls:
                     f" ({numbers})" if numbers else "",
                 )
 
-    def _figures(self, lanes: Sequence[Lane], tasks: Collection[str]) -> dict[str, Figures]:
-        store, dialect = self._store, self._dialect
+    def _figures(self, lanes: Sequence[Lane], tasks: Collection[str], store: Store) -> dict[str, Figures]:
+        dialect = self._dialect
         paused: dict[str, datetime] = {queue: at for queue, at, _ in store.run(dialect.paused)}
         running = {each.queue: each for each in store.run(dialect.running)}
         if self._queues is not None:
@@ -139,7 +149,7 @@ class EmptyPolls:
         some = self._some(lanes)
         for lane in some:
             if lane.queue in figures:
-                self._read_lane(figures[lane.queue], lane, tasks)
+                self._read_lane(store, figures[lane.queue], lane, tasks)
         unread = {lane.queue for lane in lanes} - {lane.queue for lane in some}
         return {queue: each for queue, each in figures.items() if queue not in unread}
 
@@ -149,8 +159,8 @@ class EmptyPolls:
         self._turn = (self._turn + MOST_LANES) % len(lanes)
         return [*lanes, *lanes][self._turn : self._turn + MOST_LANES]
 
-    def _read_lane(self, figures: Figures, lane: Lane, tasks: Collection[str]) -> None:
-        store, dialect = self._store, self._dialect
+    def _read_lane(self, store: Store, figures: Figures, lane: Lane, tasks: Collection[str]) -> None:
+        dialect = self._dialect
         due = store.run(partial(dialect.due_now, lane, limit=MOST_JOBS))
         later = store.run(partial(dialect.later, lane, limit=MOST_JOBS))
         figures.due += len(due)

@@ -13,6 +13,7 @@ from dibs.dialects.dialect import Dialect
 from dibs.jobs import Lane
 from dibs.ops import Value
 from dibs.store import Store
+from dibs.worker.scout import Looks
 
 logger = logging.getLogger("dibs")
 
@@ -25,7 +26,7 @@ ALL_EVERY = 60
 
 
 @dataclass(slots=True)
-class _Looks:
+class _Seen:
     """Those at one lane: when the next one is due, and the database's time at the last two."""
 
     next: float = 0.0
@@ -33,33 +34,49 @@ class _Looks:
     last: Any = None
     before: Any = None
 
-    def take_note(self, now: float, moment: Any) -> Any | None:
-        """Take note of a look now, and return since when; None: of all of the lane."""
-        since = self.before if self.number % ALL_EVERY else None
+    @property
+    def since(self) -> Any | None:
+        """Since when to look; None: at all of the lane."""
+        return self.before if self.number % ALL_EVERY else None
+
+    def take_note(self, now: float, moment: Any) -> None:
+        """Take note of a look that was asked for now."""
         self.next, self.number = now + UNKNOWN_EVERY, self.number + 1
         self.before, self.last = self.last, moment
-        return since
 
 
 class Unclaimed:
     """Looks at the lanes after a claim that found nothing. `known` is a value made by the dialect's `names`."""
 
-    def __init__(self, dialect: Dialect, store: Store) -> None:
+    def __init__(self, dialect: Dialect, store: Store, scouts: Store | None = None) -> None:
         self._dialect = dialect
         self._store = store
-        self._looks: dict[Lane, _Looks] = {}
+        self.looks = Looks(store, scouts)
+        self._seen: dict[Lane, _Seen] = {}
         self._reported: set[str] = set()
 
     def report_unknown(self, lanes: Iterable[Lane], known: Value) -> None:
         """Say once which tasks are due that this worker does not know; they are left for one that does."""
+        self.looks.hear()
         now = time.monotonic()
-        due = [lane for lane in lanes if lane not in self._looks or now >= self._looks[lane].next]
+        due = [lane for lane in lanes if lane not in self._seen or now >= self._seen[lane].next]
         if not due:
             return
-        moment = self._store.run(self._dialect.time)
-        for lane in due:
-            since = self._looks.setdefault(lane, _Looks()).take_note(now, moment)
-            unknown = self._store.run(partial(self._dialect.unknown_task, lane, tasks=known, since=since))
+        self.looks.take(partial(self._look, due, known), partial(self._report, now))
+
+    def _look(self, lanes: Sequence[Lane], known: Value, store: Store) -> tuple[Any, list[tuple[Lane, str | None]]]:
+        """Return the database's time before the look, and one unknown task of each lane, where there is one."""
+        moment = store.run(self._dialect.time)
+        since = {lane: seen.since for lane in lanes if (seen := self._seen.get(lane)) is not None}
+        return moment, [
+            (lane, store.run(partial(self._dialect.unknown_task, lane, tasks=known, since=since.get(lane))))
+            for lane in lanes
+        ]
+
+    def _report(self, asked: float, found: tuple[Any, list[tuple[Lane, str | None]]]) -> None:
+        moment, tasks = found
+        for lane, unknown in tasks:
+            self._seen.setdefault(lane, _Seen()).take_note(asked, moment)
             if unknown is not None and unknown not in self._reported:
                 self._reported.add(unknown)
                 logger.warning(
