@@ -28,14 +28,15 @@ class Request:
 
     `alone` says that the op makes no other request that writes, so that a connection of dibs' own may
     send it without a transaction around it and save two round trips. `compact` says that its answer may be long, and is
-    of types that every driver reads in whatever form costs it least. `meanwhile` is what can be done while the database works
-    on it; whoever has no use for that leaves it.
+    of types that every driver reads in whatever form costs it least. `long` says that the database works on it for as long as
+    something else takes, and `meanwhile` is what can be done then; whoever has no use for that leaves it.
     """
 
     sql: str
     values: Mapping[str, Value]
     alone: bool = False
     compact: bool = False
+    long: bool = False
     meanwhile: Callable[[], object] | None = None
 
 
@@ -71,11 +72,20 @@ def insert(sql: str, /, *, alone: bool = False, **values: Value) -> Op[int]:
 
 def together(op: Op[T], *, meanwhile: Callable[[], object] | None = None) -> Op[T]:
     """Return the op as one part of a larger one: it is not alone, whatever its first request says. `meanwhile` is what can be
-    done for the next part; doing it twice does nothing."""
+    done for the next part while the database works on something `long`; doing it twice does nothing."""
+    return _changed(op, lambda each: replace(each, alone=False, meanwhile=meanwhile if each.long else None))
+
+
+def long(op: Op[T]) -> Op[T]:
+    """Return the op with all its requests said to be long."""
+    return _changed(op, lambda each: replace(each, long=True))
+
+
+def _changed(op: Op[T], change: Callable[[Request], Request]) -> Op[T]:
     answer: Any = None
     try:
         while True:
-            answer = yield replace(op.send(answer), alone=False, meanwhile=meanwhile)
+            answer = yield change(op.send(answer))
     except StopIteration as end:
         result: T = end.value
         return result

@@ -10,6 +10,10 @@ from dibs.ops import Answers, Op, Request
 
 T = TypeVar("T")
 
+#: So long (seconds) the thread that asks is let alone at first: with the interpreter's lock to itself it has sent the statement by
+#: then. Without that this thread has the lock for 5 ms (sys.getswitchinterval), which is what a chunk takes to be read.
+SENDING = 0.0002
+
 
 def run(op: Op[T], connection: Answers) -> T:
     """Run an op to its end as `ops.run` does, and do what its requests say can be done meanwhile.
@@ -44,6 +48,7 @@ class _Asking:
         except RuntimeError:  # the interpreter is ending, and begins no thread
             return self._connection.answer(request)
         try:
+            wait([answer], SENDING)
             request.meanwhile()
         finally:
             wait([answer])

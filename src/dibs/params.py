@@ -41,7 +41,10 @@ _TOKEN = re.compile(
 )
 
 
-@lru_cache(maxsize=1024)
+#: A statement with more characters than this has come of a number of rows, and only the last few are kept.
+LONG = 10_000
+
+
 def render(sql: str, style: Style) -> Rendered:
     """Return `sql` with its `:named` values spelt in `style`.
 
@@ -50,6 +53,10 @@ def render(sql: str, style: Style) -> Rendered:
     >>> render("SELECT :a LIKE '5%'", Style.PYFORMAT)
     Rendered(text="SELECT %(a)s LIKE '5%%'", names=())
     """
+    return _render_long(sql, style) if len(sql) > LONG else _render_short(sql, style)
+
+
+def _render(sql: str, style: Style) -> Rendered:
     names: list[str] = []
     doubled = style in (Style.PYFORMAT, Style.FORMAT)
 
@@ -71,3 +78,7 @@ def render(sql: str, style: Style) -> Rendered:
         return "%s" if style is Style.FORMAT else "?"
 
     return Rendered(_TOKEN.sub(spell, sql), tuple(names))
+
+
+_render_short = lru_cache(maxsize=1024)(_render)
+_render_long = lru_cache(maxsize=4)(_render)

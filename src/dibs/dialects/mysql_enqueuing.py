@@ -8,6 +8,7 @@ does not matter here which of them a `mysql://` URL has led to.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import ClassVar, cast
 
 import msgspec
@@ -16,7 +17,7 @@ from dibs.dialects.enqueuing import Key, KeyedEnqueue, alike
 from dibs.dialects.innodb import AS_IT_IS, ISOLATION
 from dibs.dialects.spelling import utc
 from dibs.jobs import NewJob
-from dibs.ops import Op, Value, execute, fetch, insert
+from dibs.ops import Op, Value, execute, fetch, insert, long
 
 _ALIKE = ("queue", "task", "priority", "max_attempts", "retention")
 _NAMES = ("queue", "task", "payload", "priority", "max_attempts", "task_key", "key_until", "retention", "meta")
@@ -29,15 +30,17 @@ _WANTED = f"""
 """
 
 
+@lru_cache(maxsize=4)
+def _inserting(beginning: str, row: str, rows: int) -> str:
+    """Return the statement that inserts so many jobs."""
+    return beginning + ", ".join([row.replace("#", str(number)) for number in range(rows)])
+
+
 class MySQLEnqueue(KeyedEnqueue):
     """The enqueue op of MySQL and MariaDB."""
 
-    #: A statement's text grows with its rows, and is kept. 200 rows go as fast as 1,000 (50,000 jobs/s).
-    chunk = 200
-
-    def __init__(self, schema: str, prefix: str = "") -> None:
-        super().__init__(schema, prefix)
-        self._inserts: dict[tuple[str, int], str] = {}
+    #: A statement's text grows with its rows (200 of them: 59,000 jobs/s; 500: 65,000; 1,000: 70,000; 3,000: 68,000).
+    chunk = 1_000
 
     INSERT: ClassVar[str] = f"INSERT INTO dibs_jobs ({', '.join(_NAMES)}, run_at, created_at) VALUES "
     NEW_ROW: ClassVar[str] = f"""({", ".join(f":{name}_#" for name in _NAMES)}, GREATEST({{now}}, COALESCE(
@@ -55,22 +58,15 @@ class MySQLEnqueue(KeyedEnqueue):
             ((step,),) = yield from fetch(self.STEP, alone=True)
         values: dict[str, Value] = {}
         if len(jobs) > 1 and alike(jobs):
-            text = self._insert(self.INSERT_ALIKE, self.NEW_ROW_ALIKE, len(jobs))
+            text = _inserting(self.INSERT_ALIKE, self.NEW_ROW_ALIKE, len(jobs))
             values = {name: getattr(jobs[0], name) for name in _ALIKE}
             values |= {f"payload_{number}": text_of(job.payload) for number, job in enumerate(jobs)}
         else:
-            text = self._insert(self.INSERT, self.NEW_ROW, len(jobs))
+            text = _inserting(self.INSERT, self.NEW_ROW, len(jobs))
             for number, job in enumerate(jobs):
                 values |= _values(job, number)
-        first = yield from insert(text, alone=True, **values)
+        first = yield from long(insert(text, alone=True, **values))
         return [first + number * step for number in range(len(jobs))]
-
-    def _insert(self, beginning: str, row: str, rows: int) -> str:
-        """Return the statement that inserts so many jobs."""
-        if (beginning, rows) not in self._inserts:
-            text = beginning + ", ".join(row.replace("#", str(number)) for number in range(rows))
-            self._inserts[beginning, rows] = text
-        return self._inserts[beginning, rows]
 
     # ON DUPLICATE KEY UPDATE where INSERT IGNORE would do: that locks the key of another for reading first, so that two
     # who waited for a key deadlock when it is let go of. Rows affected mean different things to different drivers, so

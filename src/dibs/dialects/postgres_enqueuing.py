@@ -10,7 +10,7 @@ from typing import ClassVar
 from dibs.dialects.enqueuing import Key, KeyedEnqueue, alike, jobs_json, payloads_json
 from dibs.dialects.spelling import JOB_IDS
 from dibs.jobs import NewJob
-from dibs.ops import Op, fetch
+from dibs.ops import Op, fetch, long
 
 _NEW_COLUMNS = "queue, task, payload, priority, max_attempts, task_key, key_until, retention, meta"
 _NEW_TYPES = (
@@ -95,7 +95,7 @@ class PostgresEnqueue(KeyedEnqueue):
             return [rows[0][0]]
         if alike(jobs):
             first = jobs[0]
-            rows = yield from fetch(
+            op = fetch(
                 self.ENQUEUE_ALIKE,
                 alone=True,
                 payloads=payloads_json(jobs),
@@ -106,8 +106,9 @@ class PostgresEnqueue(KeyedEnqueue):
                 retention=first.retention,
                 channel=self.channel if tell else None,
             )
-            return sorted(row[0] for row in rows)
-        rows = yield from fetch(self.ENQUEUE, alone=True, jobs=jobs_json(jobs), channel=self.channel if tell else None)
+        else:
+            op = fetch(self.ENQUEUE, alone=True, jobs=jobs_json(jobs), channel=self.channel if tell else None)
+        rows = yield from long(op)
         return sorted(row[0] for row in rows)
 
     # Keys first, jobs for the keys that were free: one statement, so it also works in autocommit. Sorted, so that
@@ -130,12 +131,13 @@ class PostgresEnqueue(KeyedEnqueue):
     """
 
     def insert_keyed(self, jobs: Sequence[NewJob], *, tell: bool) -> Op[dict[tuple[str, str], int]]:
-        rows = yield from fetch(
+        op = fetch(
             self.ENQUEUE_KEYED,
             jobs=jobs_json(jobs),
             channel=self.channel if tell else None,
             sequence=f"{self.quote(self.schema)}.{self.prefix}{JOB_IDS}",
         )
+        rows = yield from long(op)
         return {(task, key): job_id for task, key, job_id, _ in rows}
 
     # Key by key (OFFSET 0 can't be flattened into a join): as a join, a planner whose statistics are of a few keys reads

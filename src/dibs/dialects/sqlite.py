@@ -29,7 +29,7 @@ from dibs.dialects.sqlite_locks import SQLiteLocks
 from dibs.dialects.urls import DatabaseUrl
 from dibs.errors import ConfigurationError
 from dibs.jobs import Claim, Lane, NewJob, Renewal, Settled, Verdict, Wanted
-from dibs.ops import Fetch, Op, Value, execute, fetch
+from dibs.ops import Fetch, Op, Value, execute, fetch, long
 from dibs.states import State
 
 # As what a subquery answers it is worked out once for a statement, and not for each row (1 µs a time).
@@ -143,9 +143,10 @@ class SQLite(KeyedEnqueue, SQLiteLocks, Dialect):
     def insert_jobs(self, jobs: Sequence[NewJob], *, tell: bool) -> Op[list[int]]:
         first = jobs[0]
         if len(jobs) == 1:
-            rows = yield from fetch(self.INSERT_ONE, alone=True, **_values(first))
-        elif alike(jobs):
-            rows = yield from fetch(
+            ((job_id,),) = yield from fetch(self.INSERT_ONE, alone=True, **_values(first))
+            return [job_id]
+        if alike(jobs):
+            op = fetch(
                 self.INSERT_ALIKE,
                 alone=True,
                 payloads=msgspec.json.encode([bytes(job.payload).decode() for job in jobs]).decode(),
@@ -156,7 +157,8 @@ class SQLite(KeyedEnqueue, SQLiteLocks, Dialect):
                 retention=first.retention,
             )
         else:
-            rows = yield from fetch(self.INSERT_MANY, alone=True, jobs=_list(jobs))
+            op = fetch(self.INSERT_MANY, alone=True, jobs=_list(jobs))
+        rows = yield from long(op)
         return sorted(row[0] for row in rows)
 
     # The statement that writes a job asks whether its key is free. It has the write lock by then, so what it
@@ -179,7 +181,7 @@ class SQLite(KeyedEnqueue, SQLiteLocks, Dialect):
     """
 
     def insert_keyed(self, jobs: Sequence[NewJob], *, tell: bool) -> Op[dict[Key, int]]:
-        rows = yield from fetch(self.INSERT_KEYED, jobs=_list(jobs))
+        rows = yield from long(fetch(self.INSERT_KEYED, jobs=_list(jobs)))
         if rows:
             yield from execute(self.TAKE_KEYS, taken=msgspec.json.encode(rows).decode())
         return {(task, key): job_id for task, key, job_id in rows}
