@@ -24,6 +24,10 @@ PRODUCERS, CLAIMERS = 6, 2
 #: A transaction stays open for up to so long (seconds), with so many jobs.
 LONGEST, TOGETHER = 0.3, 100
 
+#: What is committed within so many seconds of the first is not timed: the workers have just been started, and their first look
+#: at the lane, which has no cursor yet, is a full scan in any case (0.1 s with 400,000 dead rows).
+FIRST_LOOKS = 1.0
+
 #: How long (seconds) after the last commit a job counts as left behind. A lane is scanned in full every 10 s at least.
 PATIENCE = 30.0
 
@@ -143,6 +147,7 @@ def _once(grounds: Grounds, kind: str, way: Way, *, seconds: float, dead: int) -
 
 
 def _delays(crew: Crew, jobs: int) -> Delays:
-    pairs = zip(crew.committed().all(), crew.begun().all(), strict=True)
-    delays = sorted(max(begun - committed, 0.0) for committed, begun in pairs if committed and begun)
-    return Delays(jobs, delays[len(delays) // 2], delays[int(len(delays) * 0.99)], delays[-1], jobs - len(delays))
+    pairs = [pair for pair in zip(crew.committed().all(), crew.begun().all(), strict=True) if all(pair)]
+    start = min(committed for committed, _ in pairs) + FIRST_LOOKS
+    delays = sorted(max(begun - committed, 0.0) for committed, begun in pairs if committed >= start)
+    return Delays(jobs, delays[len(delays) // 2], delays[int(len(delays) * 0.99)], delays[-1], jobs - len(pairs))
