@@ -13,7 +13,7 @@ and `reasons` (why nothing is claimed).
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, ClassVar, TypeVar
 
@@ -26,7 +26,7 @@ from dibs.dialects.reasons import Reasons
 from dibs.dialects.register import Register
 from dibs.dialects.urls import DatabaseUrl
 from dibs.jobs import Claim, Enqueued, Lane, NewJob, Renewal, Settled, Verdict, Wanted
-from dibs.ops import Fetch, Op, Row, fetch, together
+from dibs.ops import Fetch, Op, fetch, together
 
 T = TypeVar("T")
 
@@ -114,13 +114,6 @@ class Dialect(People, Here, Register, Depths, Reasons, Locks):
         """Return all that the database says this worker holds, after a claim whose answer was lost."""
         rows = yield from fetch(self.ADOPT, alone=True, worker=worker)
         return self.claims_from(rows)
-
-    def claims_from(self, rows: Iterable[Row]) -> list[Claim]:
-        """Turn rows of CLAIM_COLUMNS into claims, in the order of the lane (RETURNING has none)."""
-        claim_from = self.claim_from
-        claims = [claim_from(row) for row in rows]
-        claims.sort(key=lambda claim: claim.position)
-        return claims
 
     def over_users_connection(self, op: Op[T]) -> Op[T]:
         """Return an op as it may be sent over a connection that the user brought, set up in whatever way."""

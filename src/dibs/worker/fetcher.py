@@ -18,6 +18,7 @@ from dibs.errors import DatabaseError, LostClaim, OutcomeUnknown
 from dibs.jobs import Claim, Lane, Wanted
 from dibs.ops import Value
 from dibs.store import Store
+from dibs.tasks import Task
 from dibs.worker.claimer import Claimer
 from dibs.worker.health import Beat
 from dibs.worker.leases import renew_late
@@ -85,16 +86,14 @@ class Fetcher:
         for looking at lanes beside it. `most_jobs` is how many runs it may begin; then it ends by itself, when they have.
         """
         self._app = app
-        self._dialect = app.dialect
-        self._store = store
+        self._store, self._dialect = store, app.dialect
         self._worker = worker
         self._lease = lease
         self._holdings = holdings
         self._outage = outage
         self._burst, self._idle_poll = burst, idle_poll
         self._pauses: dict[Slots, Pause] = {}
-        self._queues, self._weights = queues, weights
-        self._scouts = scouts
+        self._queues, self._weights, self._scouts = queues, weights, scouts
         self.slots: list[Slots] = []
         self._by_task: dict[str, Slots] = {}
         self._lookout = Lookout(store, [], queues)
@@ -421,25 +420,26 @@ class Fetcher:
         return claims
 
     def _start(self, claims: Sequence[Claim], *, received: float, good_until: float) -> None:
-        by_slots: dict[int, list[Run]] = {}
+        by_task: dict[str, tuple[Task[Any, Any], list[Run]]] = {}
         self._taken += len(claims)
         self._last_claim = len(claims) or self._last_claim
         self.tally.claimed(claims)
         self._polls.found(claims)
-        anew: dict[int, float] = {}
-        if claims and time.monotonic() > good_until - self._lease / 2:
-            anew = renew_late(self._store, claims, worker=self._worker, lease=self._lease)
+        late = claims and time.monotonic() > good_until - self._lease / 2
+        anew = renew_late(self._store, claims, worker=self._worker, lease=self._lease) if late else {}
+        by_slots: dict[Slots, list[Run]] = {slots: [] for slots in self.slots}
         for claim in claims:
-            until = anew.get(claim.id, good_until)
-            task = self._app.task_named(claim.task)
-            assert task is not None, f"claimed {claim.task}, which none of the slots asked for"
-            run = Run(claim, task, received=received, good_until=until)
-            by_slots.setdefault(id(self._by_task[claim.task]), []).append(run)
-        for each in self.slots:
-            if runs := by_slots.get(id(each)):
+            if claim.task not in by_task:
+                task = self._app.task_named(claim.task)
+                assert task is not None, f"claimed {claim.task}, which none of the slots asked for"
+                by_task[claim.task] = task, by_slots[self._by_task[claim.task]]
+            task, runs = by_task[claim.task]
+            runs.append(Run(claim, task, received=received, good_until=anew.get(claim.id, good_until)))
+        for slots, runs in by_slots.items():
+            if runs:
                 # What has been taken back from a worker that stood still it may be the first to claim again.
                 lose(self._store, self._holdings.add(runs), worker=self._worker)
-                each.start(runs)
+                slots.start(runs)
 
     def _nothing_left(self) -> bool:
         """Is the burst over: nothing due, and no lease past?"""

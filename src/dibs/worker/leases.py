@@ -93,7 +93,7 @@ class Leases:
             lost = [run for job_id, run in batch.items() if job_id in renewal.lost]
             unsettled = [run for run in lost if run.claim.id in self._holdings]
             for run in lost:
-                self._holdings.drop(run)
+                self._holdings.drop([run])
             lose(self._store, unsettled, worker=self._worker)
             for job_id, run in batch.items():
                 if job_id in renewal.lost:

@@ -134,10 +134,11 @@ class Holdings:
                 self._runs[run.claim.id] = run
             return earlier
 
-    def drop(self, run: Run) -> None:
+    def drop(self, runs: Iterable[Run]) -> None:
         with self._lock:
-            if self._runs.get(run.claim.id) is run:
-                del self._runs[run.claim.id]
+            for run in runs:
+                if self._runs.get(run.claim.id) is run:
+                    del self._runs[run.claim.id]
 
     def all(self) -> list[Run]:
         with self._lock:

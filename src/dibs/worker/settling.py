@@ -175,8 +175,7 @@ class Settling:
             raise
         settled = [(run, verdict) for run, verdict in entries if verdict.id in answers]
         self._put_back([(run, verdict) for run, verdict in entries if verdict.id not in answers])
-        for run, verdict in settled:
-            self._take_note(run, verdict, answers[verdict.id])
+        self._take_notes(settled, answers)
         self._tell(settled, answers)
         return other
 
@@ -202,8 +201,7 @@ class Settling:
         answers = refuse_gone(self._store, answers, new, worker=self._worker)
         lost = [run for run, verdict in batch if answers[verdict.id] is Settled.LOST]
         find_owners(self._store, lost, worker=self._worker)
-        for run, verdict in batch:
-            self._take_note(run, verdict, answers[verdict.id])
+        self._take_notes(batch, answers)
         self._tell(batch, answers)
 
     def _carry_out(self, batch: Sequence[Entry]) -> tuple[dict[int, Settled], list[Run]]:
@@ -251,6 +249,29 @@ class Settling:
         self._take_note(run, bare, answers[bare.id])
         tell_settled(self._app, self._store, [(run, bare, answers[bare.id])], worker=self._worker)
 
+    def _take_notes(self, entries: Sequence[Entry], answers: Mapping[int, Settled]) -> None:
+        """Take note of what became of these; of those that simply are done, as nearly all are, together."""
+        simple = [
+            run
+            for run, verdict in entries
+            if verdict.status is State.DONE
+            and answers[verdict.id] is Settled.NOW
+            and run.begun is not None
+            and not run.cancelling
+        ]
+        self._holdings.drop(simple)
+        with self._counting:
+            for run in simple:
+                self._tally.ended(run, "done")
+        if logger.isEnabledFor(logging.DEBUG):
+            for run in simple:
+                logger.debug("job %d: %s done", run.claim.id, run.claim.task, extra={CLAIM: run.claim})
+        if len(simple) < len(entries):
+            seen = set(map(id, simple))
+            for run, verdict in entries:
+                if id(run) not in seen:
+                    self._take_note(run, verdict, answers[verdict.id])
+
     def _take_note(self, run: Run, verdict: Verdict, settled: Settled) -> None:
         if settled is Settled.LOCKED:
             run.asked = False  # it was not carried out
@@ -258,7 +279,7 @@ class Settling:
             at = self._locked[0][0] if self._locked else time.monotonic() + self._dice.uniform(0.1, 0.3)
             self._locked.append((at, (run, verdict)))
             return
-        self._holdings.drop(run)
+        self._holdings.drop([run])
         claim = run.claim
         of_job = {CLAIM: claim}
         if run.begun is None:
