@@ -5,11 +5,14 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import product
 from pathlib import Path
+from threading import Event, Thread
 from types import TracebackType
 from typing import Self
+from urllib.request import urlopen
 
 from peers.install import BENCHMARKS, Installation
 from peers.process import Failed, Process
@@ -28,6 +31,7 @@ class Crew:
         self.url = url
         self.everyone = everyone
         self.workers: list[Process] = []
+        self.looks = 0  # answers to probes
         self._stack = ExitStack()
         self.folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="dibs-")))
         self.offered = Marks(self.folder / "offered", everyone)
@@ -86,6 +90,28 @@ class Crew:
                 raise Failed(f"of {jobs:,} jobs {run:,} were run, and nothing more happens")
             each()
             time.sleep(GLANCE)
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Ask for probes and metrics once a second, of workers that were hired with `watched`."""
+        ports = [int((self.folder / f"port-{worker.name}").read_text()) for worker in self.workers]
+        over = Event()
+
+        def watch() -> None:
+            while True:
+                for port, path in product(ports, ("livez", "readyz", "metrics")):
+                    with suppress(OSError), urlopen(f"http://127.0.0.1:{port}/{path}", timeout=10) as answer:
+                        self.looks += len(answer.read()) > 0
+                if over.wait(1.0):
+                    return
+
+        watcher = Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watcher.join()
 
     def account(self) -> dict[str, Times]:
         """Return the times of the workers' ops since this was last asked."""

@@ -10,6 +10,8 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -19,7 +21,13 @@ from typing import Any
 from peers.programs.program import Program, say
 
 from dibs import Dibs
+from dibs.depths import Depths
+from dibs.exposition import measure
+from dibs.metrics import Family
+from dibs.worker.health import Answer
 from dibs.worker.lanes import Lanes
+from dibs.worker.probes import Probes
+from dibs.worker.worker import Worker
 from ours.connections import own_connection
 from ours.marks import Marks, Moments
 from ours.timings import Timings
@@ -82,12 +90,32 @@ def work() -> None:
         _without_cursor()
     worker = app.worker(concurrency=settings.get("concurrency"), lease=settings.get("lease", 60.0))
     thread = Thread(target=worker.run)
-    program.ready()
-    thread.start()
-    program.stop.wait()
-    worker.stop()
-    thread.join()
+    with _watched(worker) if settings.get("watched") else nullcontext():
+        program.ready()
+        thread.start()
+        program.stop.wait()
+        worker.stop()
+        thread.join()
     say(event="stopped")
+
+
+@contextmanager
+def _watched(worker: Worker) -> Iterator[None]:
+    """Answer probes and tell metrics, as `dibs worker --health-port` does; the port is written into the folder."""
+    worker.metrics.want_times()
+
+    def ask(question: str) -> Answer:
+        return worker.health.live() if question == "livez" else worker.health.ready()
+
+    def families() -> list[Family]:
+        return [*worker.metrics.families(), *depths.families()]
+
+    with (
+        closing(Depths(app)) as depths,
+        closing(Probes(ask, host="127.0.0.1", port=0, measure=measure(families))) as probes,
+    ):
+        (folder / f"port-{program.asked['name']}").write_text(str(probes.port))
+        yield
 
 
 def _without_cursor() -> None:

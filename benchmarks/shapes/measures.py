@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ours.fill import fill
+from peers.process import Failed
 
 from shapes.field import Field, Queue
 
@@ -71,6 +72,18 @@ def drain(field: Field, *, queue: Queue, workers: int = 1, tasks: str = "sync") 
     return queue.ready / seconds
 
 
+def watched_drain(field: Field, *, queue: Queue) -> float:
+    """Return jobs a second while somebody asks the worker for probes and metrics, once a second."""
+    with field.game(queue) as game:
+        game.crew.hire(1, watched=True)
+        with game.crew.watched():
+            seconds = game.drained(queue.ready)
+        if not game.crew.looks:
+            raise Failed("nobody had an answer")
+        game.account()
+    return queue.ready / seconds
+
+
 def claim_cost(field: Field, *, queue: Queue, jobs: int) -> float:
     """Return the microseconds that claims take for each job, over the first `jobs` of a queue."""
     with field.game(queue) as game:
@@ -123,6 +136,11 @@ def _workers(field: Field, size: Size, swapped: bool) -> tuple[float, float]:
     return in_turns(field, partial(side, workers=size.workers), partial(side, workers=2), swapped)
 
 
+def _watched(field: Field, size: Size, swapped: bool) -> tuple[float, float]:
+    queue = Queue(5 * size.jobs)
+    return in_turns(field, partial(watched_drain, queue=queue), partial(drain, queue=queue), swapped)
+
+
 def _memory(field: Field, size: Size, swapped: bool) -> tuple[float, float]:
     return memory(field, few=size.jobs)
 
@@ -135,6 +153,9 @@ MEASURES = (
     Measure("crowd", "due jobs beside many scheduled, done and failed", "jobs/s", "in the crowd", "alone", _crowd, 0.9),
     Measure("lanes", "many queues and priorities beside one lane", "jobs/s", "many lanes", "one lane", _lanes, 0.6),
     Measure("workers", "many worker processes beside two", "jobs/s", "many", "two", _workers, 0.8),
+    Measure(
+        "watched", "with probes and metrics asked for, and without", "jobs/s", "watched", "unwatched", _watched, 0.97
+    ),
     Measure(
         "memory",
         "one worker after many jobs, and after few",

@@ -29,7 +29,7 @@ def test_all_shapes() -> None:
     done = shapes("--json", "--pairs", "1")
     assert done.returncode == 0, done.stderr
     rows = {row["measure"]: row for row in json.loads(done.stdout)["rows"]}
-    assert list(rows) == ["async", "backlog", "crowd", "lanes", "workers", "memory"]
+    assert list(rows) == ["async", "backlog", "crowd", "lanes", "workers", "watched", "memory"]
     for name, row in rows.items():
         ((ours, theirs),) = row["pairs"]
         assert min(ours, theirs) > 0
@@ -50,4 +50,4 @@ def test_an_unknown_name_says_which_there_are() -> None:
     """A wrong name costs no measuring."""
     done = shapes("line")
     assert done.returncode == 2
-    assert "no such measure: line (there are async, backlog, crowd, lanes, workers, memory)" in done.stderr
+    assert "no such measure: line (there are async, backlog, crowd, lanes, workers, watched, memory)" in done.stderr

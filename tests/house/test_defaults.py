@@ -52,6 +52,7 @@ from dibs.worker import (
     polls,
     processes,
     progress,
+    scout,
     slots,
     summary,
     supervisor,
@@ -146,7 +147,7 @@ CONSTANTS = {
     "poll where no notification arrives": seconds(worker.DEAF_POLL),
     "a new queue or priority is noticed": f"within {seconds(lookout.LANES_EVERY)}",
     "a job that committed late is seen": f"within {seconds(lanes.LONGEST_UNSEEN)}",
-    "a full scan, or a look for lanes, beside the claims": f"where it takes more than {lanes.LONG * 1000:g} ms",
+    "looks beside the claims: full scans, for lanes, why a poll was empty": f"where it takes more than {scout.LONG * 1000:g} ms",
     "settled together with the next claim": f"where a claim brings at most {fetcher.FEW} and none waits",
     "claimed ahead": f"what the slots will start within {seconds(slots.AHEAD)}, at most {slots.MOST_AHEAD:,} "
     f"and {slots.MOST_CHARACTERS_AHEAD // 1_000_000} MB of arguments",
