@@ -23,6 +23,9 @@ from ours.timings import Times
 #: Seconds between two looks at how many jobs were run.
 GLANCE = 0.005
 
+#: Seconds between two questions for probes and metrics. Kubernetes asks for probes every 10, Prometheus every 60 unless it is told.
+WATCHED_EVERY = 5.0
+
 
 class Crew:
     """Each job has a number below `everyone`, and its marks are in files that all share."""
@@ -93,7 +96,7 @@ class Crew:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Ask for probes and metrics once a second, of workers that were hired with `watched`."""
+        """Ask for probes and metrics at once, and then every five seconds, of workers that were hired with `watched`."""
         ports = [int((self.folder / f"port-{worker.name}").read_text()) for worker in self.workers]
         over = Event()
 
@@ -102,7 +105,7 @@ class Crew:
                 for port, path in product(ports, ("livez", "readyz", "metrics")):
                     with suppress(OSError), urlopen(f"http://127.0.0.1:{port}/{path}", timeout=10) as answer:
                         self.looks += len(answer.read()) > 0
-                if over.wait(1.0):
+                if over.wait(WATCHED_EVERY):
                     return
 
         watcher = Thread(target=watch, daemon=True)

@@ -73,7 +73,7 @@ def drain(field: Field, *, queue: Queue, workers: int = 1, tasks: str = "sync") 
 
 
 def watched_drain(field: Field, *, queue: Queue) -> float:
-    """Return jobs a second while somebody asks the worker for probes and metrics, once a second."""
+    """Return jobs a second while somebody asks the worker for probes and metrics."""
     with field.game(queue) as game:
         game.crew.hire(1, watched=True)
         with game.crew.watched():
@@ -137,7 +137,7 @@ def _workers(field: Field, size: Size, swapped: bool) -> tuple[float, float]:
 
 
 def _watched(field: Field, size: Size, swapped: bool) -> tuple[float, float]:
-    queue = Queue(5 * size.jobs)
+    queue = Queue(15 * size.jobs)
     return in_turns(field, partial(watched_drain, queue=queue), partial(drain, queue=queue), swapped)
 
 

@@ -37,6 +37,7 @@ class Tally:
         self._moment = moment
         #: Are the histograms wanted? They cost a microsecond for each run, and only whoever shows them wants them.
         self.timed = False
+        self._last_due: tuple[Any, datetime] = (None, datetime.min)
         self.waited: dict[str, Histogram] = {}  # by queue: from when a job was due until its run began
         self.ran: dict[str, Histogram] = {}  # by task
         self.polls: dict[str, dict[str, int]] = {}  # empty ones, by queue and reason
@@ -68,11 +69,18 @@ class Tally:
             self.ends[key] = self.ends.get(key, 0) + 1
 
     def _time(self, run: Run) -> None:
-        claim, begun = run.claim, run.begun
-        if begun is not None:
-            since = (claim.claimed_at - self._moment(claim.position.run_at)).total_seconds() + begun - run.received
-            _histogram(self.waited, claim.queue).observe(max(since, 0.0))
-            _histogram(self.ran, claim.task).observe(run.ran() or 0.0)
+        claim, begun, ended = run.claim, run.begun, run.ended
+        if begun is None:
+            return
+        due = claim.position.run_at
+        if due != self._last_due[0]:  # what was enqueued together is due together
+            self._last_due = due, self._moment(due)
+        since = (claim.claimed_at - self._last_due[1]).total_seconds() + begun - run.received
+        waited, ran = self.waited.get(claim.queue), self.ran.get(claim.task)
+        if waited is None or ran is None:
+            waited, ran = _histogram(self.waited, claim.queue), _histogram(self.ran, claim.task)
+        waited.observe(since if since > 0 else 0.0)
+        ran.observe(ended - begun if ended is not None else 0.0)
 
     def polled_empty(self, queue: str, reason: str, times: int = 1) -> None:
         """Count polls that found nothing, with why that was."""
