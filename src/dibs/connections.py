@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dibs import ops
@@ -145,8 +144,11 @@ class Connections:
         self._check_family(binding.family, connection)
         if together and binding.commits_alone:
             raise AutocommitConnection(together)
-        with Advising(), _encodable():
-            return ops.run(self.dialect.over_users_connection(make()), binding)
+        try:
+            with Advising():
+                return ops.run(self.dialect.over_users_connection(make()), binding)
+        except UnicodeEncodeError as error:
+            raise _unwritable(error) from error
 
     async def arun_on(
         self, connection: Any, make: Callable[[], Op[T]], *, once: bool = False, together: str | None = None
@@ -166,8 +168,11 @@ class Connections:
         self._check_family(binding.family, connection)
         if together and await binding.commits_alone():
             raise AutocommitConnection(together)
-        with Advising(), _encodable():
-            return await ops.arun(self.dialect.over_users_connection(make()), binding)
+        try:
+            with Advising():
+                return await ops.arun(self.dialect.over_users_connection(make()), binding)
+        except UnicodeEncodeError as error:
+            raise _unwritable(error) from error
 
     def _check_family(self, family: str, connection: Any) -> None:
         if family != self.dialect.family:
@@ -176,11 +181,7 @@ class Connections:
             )
 
 
-@contextmanager
-def _encodable() -> Iterator[None]:
-    """Have a driver that can't write a text in the connection's own character set say it in our words. Nothing was sent."""
-    try:
-        yield
-    except UnicodeEncodeError as error:
-        advice = "connect with one that holds every text, such as UTF-8"
-        raise lacks_character(error.encoding, str(error.object)[error.start], advice) from error
+def _unwritable(error: UnicodeEncodeError) -> Exception:
+    """Return what a driver says that can't write a text in the connection's own character set, in our words. Nothing was sent."""
+    advice = "connect with one that holds every text, such as UTF-8"
+    return lacks_character(error.encoding, str(error.object)[error.start], advice)

@@ -69,4 +69,9 @@ def _maker(kind: Any) -> Callable[[Any], Binding | AsyncBinding] | None:
 
 def is_async(binding: Binding | AsyncBinding) -> TypeIs[AsyncBinding]:
     """Must its answers be awaited?"""
-    return iscoroutinefunction(binding.answer)
+    return _answers_async(type(binding))
+
+
+@lru_cache(maxsize=64)
+def _answers_async(kind: Any) -> bool:
+    return iscoroutinefunction(kind.answer)
