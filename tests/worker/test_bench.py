@@ -38,7 +38,7 @@ def test_every_measure(db: Database, tmp_path: Path) -> None:
     def noop(number: int) -> None: ...
 
     mine = noop.enqueue(7)
-    options = ("--jobs", "300", "--workers", "2", "--samples", "2", "--idle", "1", "--json")
+    options = ("--jobs", "300", "--workers", "2", "--samples", "2", "--idle", "3", "--json")
     ended = bench(db, tmp_path, *options, *(["--async"] if db.kind == "postgres" else []))
     assert ended.code == 0, ended.err
     assert ended.out.count("\n") == 1

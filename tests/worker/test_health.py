@@ -125,7 +125,7 @@ def test_command(place: Place) -> None:
     place.start().wait_for_workers(1)
     worker.wait_for_workers(1)
     pid = str(worker.process.pid)
-    assert ask_health(place, "--ready").out.count("is ready") == 2
+    wait_for(lambda: ask_health(place, "--ready").out.count("is ready") == 2, what="both to have claimed")
     worker.signal(signal.SIGSTOP)
     ended = ask_health(place, "--timeout", "0.5s")
     assert (ended.code, ended.err) == (1, f"dibs: process {pid}: it has not answered within 0.5 s\n")
