@@ -33,3 +33,14 @@ def test_who_is_told_in_the_midst_of_a_claim_claims_again() -> None:
     pause.claims()
     pause.found_nothing(100.0)
     assert pause.until > 100.0
+
+
+def test_pauses_end_together() -> None:
+    """Where one kind of slots asks, another that has paused for half of its time asks too."""
+    pause = Pause(1.0)
+    pause.claims()
+    pause.found_nothing(100.0)
+    assert not pause.nearly_over(100.0)
+    assert pause.nearly_over(100.0 + 0.6 * FIRST_PAUSE)
+    assert not pause.is_over(100.0 + 0.8 * FIRST_PAUSE)
+    assert pause.is_over(100.0 + 1.1 * FIRST_PAUSE)

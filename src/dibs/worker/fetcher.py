@@ -362,9 +362,10 @@ class Fetcher:
     def _claim(self) -> bool | None:
         """Claim what the slots have room for; return whether anything was found, None if it was not looked."""
         now = time.monotonic()
-        wanting = [slots for slots in self.slots if self._wants(slots, now) and now >= self._pauses[slots].until]
-        if not wanting:
+        wanting = [slots for slots in self.slots if self._wants(slots, now)]
+        if not any(self._pauses[slots].is_over(now) for slots in wanting):
             return None
+        wanting = [slots for slots in wanting if self._pauses[slots].nearly_over(now)]
         for slots in wanting:
             self._pauses[slots].claims()
         self._lookout.look(now)
@@ -402,7 +403,6 @@ class Fetcher:
     def _claim_lane(self, lane: Lane, slots: Slots, *, start: int, limit: int) -> list[Claim]:
         since = self._lookout.since(slots, lane)
         sent = time.monotonic()
-
         wanted = Wanted(lane, since, self._dialect.names(slots.tasks), self._worker, self._lease, start, limit)
         try:
             claims = self._claimer.claim(wanted)

@@ -19,6 +19,13 @@ class Pause:
         self._woken = False
         self._dice = random.Random()
 
+    def is_over(self, now: float) -> bool:
+        return now >= self.until
+
+    def nearly_over(self, now: float) -> bool:
+        """Is half of it over? Then it may end with that of others: what all of them ask is asked once."""
+        return now >= self.until - self._seconds / 2
+
     def claims(self) -> None:
         """It is being claimed: who says from now on that something is due may speak of what this claim does not see."""
         self._woken = False
