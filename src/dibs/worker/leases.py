@@ -92,8 +92,7 @@ class Leases:
             renewal = self._store.run(partial(self._dialect.renew, held, worker=self._worker, lease=self._lease))
             lost = [run for job_id, run in batch.items() if job_id in renewal.lost]
             unsettled = [run for run in lost if run.claim.id in self._holdings]
-            for run in lost:
-                self._holdings.drop([run])
+            self._holdings.drop(lost)
             lose(self._store, unsettled, worker=self._worker)
             for job_id, run in batch.items():
                 if job_id in renewal.lost:

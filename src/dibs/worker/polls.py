@@ -115,7 +115,7 @@ class EmptyPolls:
 
     def _report(self, figures: dict[str, Figures]) -> None:
         reasons = {queue: holding(each)[0] for queue, each in figures.items()}
-        self._reasons = self._reasons | reasons
+        self._reasons = {**self._reasons, **reasons}  # another dict: what it was before is compared with it
         for queue, reason in reasons.items():
             each = figures[queue]
             if each.locked:

@@ -251,14 +251,14 @@ class Settling:
 
     def _take_notes(self, entries: Sequence[Entry], answers: Mapping[int, Settled]) -> None:
         """Take note of what became of these; of those that simply are done, as nearly all are, together."""
-        simple = [
-            run
-            for run, verdict in entries
-            if verdict.status is State.DONE
-            and answers[verdict.id] is Settled.NOW
-            and run.begun is not None
-            and not run.cancelling
-        ]
+        simple: list[Run] = []
+        others: list[Entry] = []
+        for run, verdict in entries:
+            is_done = verdict.status is State.DONE and answers[verdict.id] is Settled.NOW
+            if is_done and run.begun is not None and not run.cancelling:
+                simple.append(run)
+            else:
+                others.append((run, verdict))
         self._holdings.drop(simple)
         with self._counting:
             for run in simple:
@@ -266,11 +266,8 @@ class Settling:
         if logger.isEnabledFor(logging.DEBUG):
             for run in simple:
                 logger.debug("job %d: %s done", run.claim.id, run.claim.task, extra={CLAIM: run.claim})
-        if len(simple) < len(entries):
-            seen = set(map(id, simple))
-            for run, verdict in entries:
-                if id(run) not in seen:
-                    self._take_note(run, verdict, answers[verdict.id])
+        for run, verdict in others:
+            self._take_note(run, verdict, answers[verdict.id])
 
     def _take_note(self, run: Run, verdict: Verdict, settled: Settled) -> None:
         if settled is Settled.LOCKED:

@@ -69,18 +69,15 @@ class Tally:
             self.ends[key] = self.ends.get(key, 0) + 1
 
     def _time(self, run: Run) -> None:
-        claim, begun, ended = run.claim, run.begun, run.ended
+        claim, begun = run.claim, run.begun
         if begun is None:
             return
         due = claim.position.run_at
         if due != self._last_due[0]:  # what was enqueued together is due together
             self._last_due = due, self._moment(due)
         since = (claim.claimed_at - self._last_due[1]).total_seconds() + begun - run.received
-        waited, ran = self.waited.get(claim.queue), self.ran.get(claim.task)
-        if waited is None or ran is None:
-            waited, ran = _histogram(self.waited, claim.queue), _histogram(self.ran, claim.task)
-        waited.observe(since if since > 0 else 0.0)
-        ran.observe(ended - begun if ended is not None else 0.0)
+        _histogram(self.waited, claim.queue).observe(max(since, 0.0))
+        _histogram(self.ran, claim.task).observe(run.ran() or 0.0)
 
     def polled_empty(self, queue: str, reason: str, times: int = 1) -> None:
         """Count polls that found nothing, with why that was."""
