@@ -35,6 +35,9 @@ class GivenFetcher(Fetcher):
     def _left(self) -> int:
         return 0 if self._asked else 1
 
+    def _give_back_held(self) -> None:
+        """Give nothing back: the job has its slot, and whoever asked for it was told if its queue is paused."""
+
     def _claim(self) -> bool:
         if self._asked:
             return False
